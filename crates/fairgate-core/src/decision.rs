@@ -1,0 +1,120 @@
+//! What a pool decides.
+
+use std::sync::Arc;
+
+use crate::explain::Why;
+use crate::units::Micros;
+
+/// One decision about one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It has a slot.
+    Grant(Grant),
+    /// It is refused.
+    Reject(Reject),
+    /// It waited too long.
+    Expire {
+        /// Which request.
+        id: Box<str>,
+    },
+}
+
+/// A granted request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Which request.
+    pub id: Box<str>,
+    /// How long it waited.
+    pub waited: Micros,
+    /// Whether it waited longer than the pool's brownout wait, where the pool has one.
+    pub brownout: Option<bool>,
+    /// Where it runs, where the pool has workers.
+    pub place: Option<GrantedPlace>,
+    /// The numbers that decided, where the sink asked for them.
+    pub why: Option<Box<Why>>,
+}
+
+/// The worker and rank that a granted request goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedPlace {
+    /// The worker's name.
+    pub worker: Arc<str>,
+    /// The rank, counted from 0.
+    pub rank: u32,
+}
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// Which request.
+    pub id: Box<str>,
+    /// Which test it failed.
+    pub reason: Reason,
+    /// The limit that was reached, where the reason is one.
+    pub limit: Option<Limit>,
+}
+
+/// A limit that refused a request: how full it was and how much it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The drr class whose limit it is; the pool's own where absent.
+    pub class: Option<Arc<str>>,
+    /// How much was in it.
+    pub current: u128,
+    /// How much it holds.
+    pub limit: u128,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Its id waits or flies already.
+    Duplicate,
+    /// The queue is full, and its own flow is the one that must make room.
+    QueueFull,
+    /// The queue was full, and it made room for a newcomer of a quieter flow.
+    PushedOut,
+    /// No worker may ever take it.
+    NoWorker,
+    /// Every worker that may take it is overloaded.
+    Overloaded,
+    /// Too many requests wait in its class.
+    ClassRequests,
+    /// Too many input tokens wait in its class.
+    ClassInputTokens,
+    /// Too many cached tokens wait in its class.
+    ClassCachedTokens,
+}
+
+impl Reason {
+    /// The stable code that journals and callers see.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Duplicate => "duplicate",
+            Self::QueueFull => "queue_full",
+            Self::PushedOut => "pushed_out",
+            Self::NoWorker => "no_worker",
+            Self::Overloaded => "overloaded",
+            Self::ClassRequests => "class_requests",
+            Self::ClassInputTokens => "class_input_tokens",
+            Self::ClassCachedTokens => "class_cached_tokens",
+        }
+    }
+}
+
+/// Where a pool's decisions go.
+pub trait Sink {
+    /// Takes one decision.
+    fn decided(&mut self, decision: Decision);
+
+    /// Whether this request's grant should carry its [`Why`]. It costs a second look at each level.
+    fn wants_why(&self, _id: &str) -> bool {
+        false
+    }
+}
+
+impl Sink for Vec<Decision> {
+    fn decided(&mut self, decision: Decision) {
+        self.push(decision);
+    }
+}

@@ -1,0 +1,5 @@
+//! Why a request was granted, and what a waiting one waits for.
+
+/// The numbers that decided one grant, from the root of the tree down.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Why {}

@@ -1,0 +1,129 @@
+//! Quantities as types, so that tokens are never added to microseconds.
+//!
+//! Every type states its range. Values outside it cannot be built, and inside it no arithmetic of this
+//! crate wraps: sums of tokens are kept in 128 bits, and where a product needs more, in 256.
+
+use core::fmt;
+use core::num::NonZeroU64;
+
+/// A moment or a span on the journal's clock, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+/// A number of tokens: what a request is expected to use, or what it really used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tokens(pub u64);
+
+/// A count of ended requests: the pool's own clock, by which `load` measures how long a flow has waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticks(pub u64);
+
+/// How large a flow's share is against its siblings': a share node's weight or a drr class's quantum,
+/// an integer from 1 to `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weight(NonZeroU64);
+
+/// How heavy one waiting request counts in `load`'s queue depth: 0.001 to 1 000 000, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskWeight(u32);
+
+/// The load function's trade-off between depth and age: 0 to 1, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Alpha(u32);
+
+/// A part of a worker's batch, in thousandths: the busy threshold `busy_fraction`, 0 to 1 000 000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fraction(u32);
+
+/// A value was outside the range of its unit. The message names the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfRange {
+    /// The range as text, for the error message.
+    pub allowed: &'static str,
+}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "must be {}", self.allowed)
+    }
+}
+
+impl core::error::Error for OutOfRange {}
+
+impl Weight {
+    /// A weight of 1 or more.
+    pub fn new(weight: u64) -> Result<Self, OutOfRange> {
+        let allowed = OutOfRange { allowed: "an integer of 1 or more" };
+        NonZeroU64::new(weight).map(Self).ok_or(allowed)
+    }
+
+    /// The weight as a plain number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl TaskWeight {
+    /// The weight of a request that states none: 1.0.
+    pub const ONE: Self = Self(1000);
+    /// The heaviest weight: 1 000 000.
+    pub const MAX: Self = Self(1_000_000_000);
+
+    /// A weight given in thousandths, 1 to 1 000 000 000 of them.
+    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
+        match u32::try_from(thousandths) {
+            Ok(t) if t >= 1 && t <= Self::MAX.0 => Ok(Self(t)),
+            _ => Err(OutOfRange { allowed: "0.001 to 1000000" }),
+        }
+    }
+
+    /// The weight in thousandths.
+    pub fn thousandths(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for TaskWeight {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl Alpha {
+    /// Latency first: the longest-waiting flow.
+    pub const LATENCY: Self = Self(0);
+    /// The default.
+    pub const BALANCED: Self = Self(250_000);
+    /// Throughput first: the deepest backlog; also where auto-tune stops raising.
+    pub const THROUGHPUT: Self = Self(500_000);
+    /// One, in millionths.
+    pub const SCALE: u32 = 1_000_000;
+
+    /// An alpha in millionths, 0 to 1 000 000.
+    pub fn from_millionths(millionths: u64) -> Result<Self, OutOfRange> {
+        match u32::try_from(millionths) {
+            Ok(m) if m <= Self::SCALE => Ok(Self(m)),
+            _ => Err(OutOfRange { allowed: "0 to 1" }),
+        }
+    }
+
+    /// The alpha in millionths.
+    pub fn millionths(self) -> u32 {
+        self.0
+    }
+}
+
+impl Fraction {
+    /// A fraction in thousandths, 0 to 1 000 000 000 of them.
+    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
+        match u32::try_from(thousandths) {
+            Ok(t) if t <= 1_000_000_000 => Ok(Self(t)),
+            _ => Err(OutOfRange { allowed: "0 to 1000000" }),
+        }
+    }
+
+    /// The fraction in thousandths.
+    pub fn thousandths(self) -> u32 {
+        self.0
+    }
+}

@@ -1,0 +1,2 @@
+//! The `fairgate` command.
+fn main() {}
