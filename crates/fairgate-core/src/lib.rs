@@ -3,9 +3,24 @@
 //! Nothing in this crate reads a clock, draws a random number, uses a float, waits, logs or talks to the
 //! outside; time comes in with each event. The same events give the same decisions on every machine.
 
+pub mod apportion;
+mod arbiter;
 pub mod attribute;
 pub mod decision;
+pub mod drr;
 pub mod event;
 pub mod explain;
+mod extremes;
+mod level;
+pub mod load;
 pub mod policy;
+mod pool;
+mod queue;
+mod requests;
+mod rounds;
+pub mod share;
+mod tree;
 pub mod units;
+mod workers;
+
+pub use pool::{Pool, TimeWentBack};

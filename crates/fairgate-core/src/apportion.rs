@@ -1,0 +1,129 @@
+//! Dividing slots by weight: the hierarchical slots of a partitioned pool.
+//!
+//! Of S slots over n ≤ S weights each flow is due its quota S·w/W. It gets the whole part, and at least one;
+//! what is short goes one each to those furthest below their quota, what is over comes from those furthest
+//! above. Written with remainders nothing is ever compared by fractions: a flow that got ⌊S·w/W⌋ is below
+//! its quota by rem/W, where rem = S·w mod W. So
+//!
+//! * short slots go to the largest remainders (fewer are short than there are remainders over 0, so nobody
+//!   gets two, and who was lifted to one slot is above its quota and gets none);
+//! * a flow that has given back j slots stands above its quota by −(rem/W + j): the next slot comes from the
+//!   least (j, rem) that has more than one. That loop runs at most n times.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::units::Weight;
+
+/// The slots of each weight, in their order; ties go to the earlier. There must be at least as many slots
+/// as weights.
+pub fn apportion(slots: u64, weights: &[Weight]) -> Vec<u64> {
+    let total: u128 = weights.iter().map(|w| u128::from(w.get())).sum();
+    let due: Vec<(u64, u128)> = weights
+        .iter()
+        .map(|w| {
+            let quota = u128::from(slots) * u128::from(w.get());
+            let whole = u64::try_from(quota / total).expect("a part of the slots");
+            (whole, quota % total)
+        })
+        .collect();
+    let mut given: Vec<u64> = due.iter().map(|(whole, _)| (*whole).max(1)).collect();
+    let sum: u128 = given.iter().map(|g| u128::from(*g)).sum();
+    if sum < u128::from(slots) {
+        let short = usize::try_from(u128::from(slots) - sum).expect("fewer than flows");
+        let mut below: Vec<(Reverse<u128>, usize)> = (0..due.len())
+            .filter(|i| due[*i].0 > 0)
+            .map(|i| (Reverse(due[i].1), i))
+            .collect();
+        below.sort_unstable();
+        below.into_iter().take(short).for_each(|(_, i)| given[i] += 1);
+    } else {
+        take_back(&mut given, &due, sum - u128::from(slots));
+    }
+    given
+}
+
+fn take_back(given: &mut [u64], due: &[(u64, u128)], over: u128) {
+    if over == 0 {
+        return;
+    }
+    let mut above: BinaryHeap<Reverse<(u64, u128, usize)>> =
+        (0..due.len()).filter(|i| given[*i] > 1).map(|i| Reverse((0, due[i].1, i))).collect();
+    for _ in 0..over {
+        let Some(Reverse((times, rem, i))) = above.pop() else { return };
+        given[i] -= 1;
+        if given[i] > 1 {
+            above.push(Reverse((times + 1, rem, i)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(total: u64, weights: &[u64]) -> Vec<u64> {
+        let weights: Vec<_> = weights.iter().map(|w| Weight::new(*w).expect("a weight")).collect();
+        apportion(total, &weights)
+    }
+
+    #[test]
+    fn the_page_and_its_cases() {
+        assert_eq!(slots(8, &[500, 50]), [7, 1]);
+        assert_eq!(slots(8, &[100, 100]), [4, 4]);
+        assert_eq!(slots(10, &[300, 100]), [8, 2]);
+        assert_eq!(slots(4, &[1000, 1]), [3, 1]);
+        assert_eq!(slots(4, &[1000, 1, 1, 1]), [1, 1, 1, 1]);
+        assert_eq!(slots(8, &[500, 50, 100]), [6, 1, 1]);
+        assert_eq!(slots(16, &[500, 50, 100]), [12, 1, 3]);
+        assert_eq!(slots(32, &[500, 50, 100]), [25, 2, 5]);
+        assert_eq!(slots(64, &[500, 50, 100]), [49, 5, 10]);
+        assert_eq!(slots(5, &[9, 19, 22]), [1, 2, 2]);
+    }
+
+    #[test]
+    fn absurd_weights_and_slots_stay_exact() {
+        assert_eq!(slots(u64::MAX, &[u64::MAX, u64::MAX]), [u64::MAX / 2 + 1, u64::MAX / 2]);
+        assert_eq!(slots(3, &[u64::MAX, 1, 1]), [1, 1, 1]);
+        assert_eq!(slots(u64::MAX, &[1]), [u64::MAX]);
+    }
+
+    /// The rule as it is written, one slot at a time, with the fractions cross-multiplied.
+    fn one_by_one(total: u64, weights: &[u64]) -> Vec<u64> {
+        let sum: i128 = weights.iter().map(|w| i128::from(*w)).sum();
+        let mut given: Vec<u64> =
+            weights.iter().map(|w| (u128::from(total) * u128::from(*w) / sum as u128) as u64)
+                .map(|g| g.max(1)).collect();
+        let above = |given: &[u64], i: usize| {
+            i128::from(given[i]) * sum - i128::from(total) * i128::from(weights[i])
+        };
+        while given.iter().sum::<u64>() < total {
+            let i = (0..given.len()).min_by_key(|i| above(&given, *i)).expect("flows");
+            given[i] += 1;
+        }
+        while given.iter().sum::<u64>() > total {
+            let i = (0..given.len())
+                .filter(|i| given[*i] > 1)
+                .max_by_key(|i| (above(&given, *i), core::cmp::Reverse(*i)))
+                .expect("flows");
+            given[i] -= 1;
+        }
+        given
+    }
+
+    #[test]
+    fn equals_the_rule_one_slot_at_a_time() {
+        let mut state = 7u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 33) % below
+        };
+        for _ in 0..5000 {
+            let n = next(9) + 1;
+            let weights: Vec<u64> =
+                (0..n).map(|_| if next(3) == 0 { 1 + next(5) } else { 1 + next(1000) }).collect();
+            let total = n + next(40);
+            assert_eq!(slots(total, &weights), one_by_one(total, &weights), "{total} {weights:?}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The load function over agents: depth and age, weighed against each other.
+//!
+//! # The discipline
+//! Each flow *i* has a depth Qᵢ, the summed weights of what waits in it, and an age Dᵢ, the ticks since its
+//! oldest waiting request came. A tick is one request ended: under load the clock runs, at rest it stands, so
+//! priority shifts only where there is contention. When a slot is free it goes to the largest
+//!
+//! ```text
+//!     L(i) = α · Qᵢ/Qmax + (1 − α) · Dᵢ/Dmax
+//! ```
+//!
+//! over the ready flows: α = 0 serves whoever has waited longest, α = ½ leans to the deepest backlog. Relative
+//! load counts, not absolute. Multiplied out by Qmax·Dmax it is a comparison of integers,
+//!
+//! ```text
+//!     α·Dmax·Qᵢ + (10⁶ − α)·Qmax·Dᵢ           α in millionths; a maximum of 0 counts as 1
+//! ```
+//!
+//! with ties to the earlier head. It is scored when a slot is granted, not when it is asked for.
+//!
+//! Alone, the function can starve: above α = ½ always, and at the default where one flow grows by itself fast
+//! enough that its Q outruns another's D. `max_wait_ticks` is the bound: a ready flow whose age has reached it
+//! goes before all others with its oldest request, the oldest first. So a head that may run waits at most
+//! `max_wait_ticks` ticks and then for the flows that were late before it.
+//!
+//! `auto_tune` moves α by 0.01 a tick: down where ages differ much between flows (a coefficient of variation
+//! over ½: 4·(nΣD² − (ΣD)²) > (ΣD)²), else up, to ½ at most, where the total depth grows (the newer half of
+//! the last ten totals averages over 1.2 times the older).
+//!
+//! # Without a scan
+//! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ), and Dᵢ = now − sinceᵢ where `since` stands still while
+//! the clock runs. So the winner is an extreme point of a set that changes by one point an event:
+//! [`Extremes`] finds it without looking at every flow. Sums for auto-tune are kept as Σsince and Σsince²,
+//! from which ΣD and ΣD² follow at any tick.
+
+use std::collections::BTreeSet;
+
+use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, View};
+use crate::extremes::{Direction, Extremes, Point};
+use crate::requests::{Seq, Slot};
+use crate::units::{Alpha, Ticks, Tokens};
+
+/// How much auto-tune moves alpha per tick, in millionths.
+const STEP: u32 = 10_000;
+/// How many totals auto-tune remembers.
+const HISTORY: usize = 10;
+
+/// The state of a load node.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) flows: Vec<FlowState>,
+    /// The trade-off now, in millionths.
+    pub(crate) alpha: u32,
+    auto_tune: bool,
+    max_wait: Option<u64>,
+    /// The last totals of Q, oldest first.
+    pub(crate) history: Vec<u128>,
+    totals: Totals,
+    ready: Extremes,
+    /// The ready flows whose oldest request has an open place, oldest first.
+    may_be_late: BTreeSet<(Seq, Local)>,
+}
+
+/// One flow.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlowState {
+    /// The summed weights of what waits, in thousandths.
+    pub(crate) depth: u64,
+    waiting: BTreeSet<(Seq, Slot)>,
+    /// When its oldest waiting request came.
+    since: u64,
+    /// Its entry in `may_be_late`.
+    late_key: Option<Seq>,
+}
+
+/// Sums over the flows in which something waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    flows: u128,
+    depth: u128,
+    since: u128,
+    since_squared: u128,
+}
+
+impl Totals {
+    fn count(&mut self, since: u64) {
+        self.flows += 1;
+        self.since += u128::from(since);
+        self.since_squared += u128::from(since) * u128::from(since);
+    }
+
+    fn discount(&mut self, since: u64) {
+        self.flows -= 1;
+        self.since -= u128::from(since);
+        self.since_squared -= u128::from(since) * u128::from(since);
+    }
+
+    /// ΣD and ΣD² at a tick.
+    fn ages(&self, now: u64) -> (u128, u128) {
+        let now = u128::from(now);
+        let sum = self.flows * now - self.since;
+        let squares = self.flows * now * now + self.since_squared - 2 * now * self.since;
+        (sum, squares)
+    }
+}
+
+impl Load {
+    pub(crate) fn new(alpha: Alpha, auto_tune: bool, max_wait: Option<u64>) -> Self {
+        Self {
+            flows: Vec::new(),
+            alpha: alpha.millionths(),
+            auto_tune,
+            max_wait,
+            history: Vec::new(),
+            totals: Totals::default(),
+            ready: Extremes::default(),
+            may_be_late: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a flow.
+    pub(crate) fn add(&mut self) -> Local {
+        self.flows.push(FlowState::default());
+        Local::try_from(self.flows.len() - 1).expect("flows fit in 32 bits")
+    }
+
+    /// Whether a late flow may dispatch its oldest request here.
+    pub(crate) fn bounds_wait(&self) -> bool {
+        self.max_wait.is_some()
+    }
+
+    /// A flow's oldest waiting request.
+    pub(crate) fn oldest(&self, flow: Local) -> Option<Slot> {
+        self.flows[flow as usize].waiting.first().map(|(_, slot)| *slot)
+    }
+
+    /// A flow's age now.
+    pub(crate) fn age(&self, flow: Local, now: Ticks) -> u64 {
+        let state = &self.flows[flow as usize];
+        if state.waiting.is_empty() { 0 } else { now.0 - state.since }
+    }
+
+    /// The direction in which the load function looks now.
+    pub(crate) fn direction(&mut self, now: Ticks) -> Option<Direction> {
+        let (deepest, oldest) = self.ready.extent()?;
+        let depth_max = u128::from(deepest.max(1));
+        let age_max = u128::from((now.0 - oldest).max(1));
+        Some(Direction {
+            by_depth: u128::from(self.alpha) * age_max,
+            by_age: u128::from(Alpha::SCALE - self.alpha) * depth_max,
+            now: now.0,
+        })
+    }
+
+    /// The late flow that goes before all others, where there is one.
+    fn latest(&self, now: Ticks) -> Option<Local> {
+        let limit = self.max_wait?;
+        let (_, flow) = self.may_be_late.first()?;
+        (self.age(*flow, now) >= limit).then_some(*flow)
+    }
+
+    /// The ready flows with their value in a direction, best first: for explanations, a scan.
+    pub(crate) fn ranking(&mut self, now: Ticks) -> Vec<(Local, u128)> {
+        let Some(direction) = self.direction(now) else { return Vec::new() };
+        let mut ranked: Vec<_> = self
+            .ready
+            .iter()
+            .map(|p| (core::cmp::Reverse(direction.value(p.depth, p.since)), p.seq, p.flow))
+            .collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(value, _, flow)| (flow, value.0)).collect()
+    }
+
+    /// Keeps `since` and the sums true after the flow's oldest request changed.
+    fn refresh_age(&mut self, flow: Local, was_waiting: bool, cx: Context<'_>) {
+        let state = &mut self.flows[flow as usize];
+        if was_waiting {
+            self.totals.discount(state.since);
+        }
+        if let Some((_, slot)) = state.waiting.first() {
+            state.since = cx.requests.get(*slot).tick.0;
+            self.totals.count(state.since);
+        }
+    }
+}
+
+impl Arbiter for Load {
+    fn arrived(&mut self, flow: Local, slot: Slot, before: u32, cx: Context<'_>) {
+        let request = cx.requests.get(slot);
+        let weight = request.weight.thousandths();
+        let state = &mut self.flows[flow as usize];
+        state.depth += u64::from(weight);
+        state.waiting.insert((request.seq, slot));
+        self.totals.depth += u128::from(weight);
+        if before == 0 {
+            self.refresh_age(flow, false, cx);
+        }
+    }
+
+    fn left(&mut self, flow: Local, slot: Slot, _remaining: u32, cx: Context<'_>) {
+        let request = cx.requests.get(slot);
+        let weight = request.weight.thousandths();
+        let state = &mut self.flows[flow as usize];
+        state.depth -= u64::from(weight);
+        self.totals.depth -= u128::from(weight);
+        let was_oldest = state.waiting.first() == Some(&(request.seq, slot));
+        state.waiting.remove(&(request.seq, slot));
+        if was_oldest {
+            self.refresh_age(flow, true, cx);
+        }
+    }
+
+    fn look(&mut self, flow: Local, view: View) {
+        let state = &mut self.flows[flow as usize];
+        let point = view.head.map(|Head { seq, .. }| Point {
+            depth: state.depth,
+            since: state.since,
+            seq,
+            flow,
+        });
+        self.ready.set(flow, point);
+        if self.max_wait.is_some() {
+            let oldest = state.waiting.first().map(|(seq, _)| *seq);
+            let key = oldest.filter(|_| point.is_some() && view.oldest_open);
+            if let Some(old) = state.late_key.filter(|_| state.late_key != key) {
+                self.may_be_late.remove(&(old, flow));
+            }
+            if let Some(new) = key {
+                self.may_be_late.insert((new, flow));
+            }
+            state.late_key = key;
+        }
+    }
+
+    fn pick(&mut self, cx: Context<'_>) -> Option<Pick> {
+        if let Some(flow) = self.latest(cx.ticks) {
+            return Some(Pick { flow, oldest: true });
+        }
+        let direction = self.direction(cx.ticks)?;
+        self.ready.furthest(direction).map(|flow| Pick { flow, oldest: false })
+    }
+
+    fn charge(&mut self, _flow: Local, _cost: Tokens) -> u64 {
+        0
+    }
+
+    fn settle(&mut self, _flow: Local, _ended: Ended) {}
+
+    fn tick(&mut self, now: Ticks) {
+        if !self.auto_tune {
+            return;
+        }
+        if self.history.len() == HISTORY {
+            self.history.remove(0);
+        }
+        self.history.push(self.totals.depth);
+        let (sum, squares) = self.totals.ages(now.0);
+        if self.totals.flows >= 2 && ages_differ(self.totals.flows, sum, squares) {
+            self.alpha = self.alpha.saturating_sub(STEP);
+        } else if grows(&self.history) && self.alpha < Alpha::THROUGHPUT.millionths() {
+            self.alpha = (self.alpha + STEP).min(Alpha::THROUGHPUT.millionths());
+        }
+    }
+}
+
+/// Whether the coefficient of variation is over one half: 4·(nΣD² − (ΣD)²) > (ΣD)².
+fn ages_differ(flows: u128, sum: u128, squares: u128) -> bool {
+    wide_product(4 * flows, squares) > wide_product(5 * sum, sum)
+}
+
+/// Whether the newer half of the totals averages over 1.2 times the older.
+fn grows(history: &[u128]) -> bool {
+    let older = history.len() / 2;
+    if older == 0 {
+        return false;
+    }
+    let old: u128 = history[..older].iter().sum();
+    let new: u128 = history[older..].iter().sum();
+    old > 0 && 5 * new * (older as u128) > 6 * old * ((history.len() - older) as u128)
+}
+
+/// A product of two 128-bit numbers as (high, low).
+fn wide_product(a: u128, b: u128) -> (u128, u128) {
+    const LOW: u128 = u64::MAX as u128;
+    let (a_high, a_low, b_high, b_low) = (a >> 64, a & LOW, b >> 64, b & LOW);
+    let low = a_low * b_low;
+    let cross = a_high * b_low + (low >> 64);
+    let middle = a_low * b_high + (cross & LOW);
+    (a_high * b_high + (cross >> 64) + (middle >> 64), (middle << 64) | (low & LOW))
+}

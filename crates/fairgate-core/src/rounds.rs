@@ -1,0 +1,176 @@
+//! The rounds that each ready class of a ring still needs: a segment tree with lazy subtraction.
+//!
+//! Deficit round robin asks three things of its ring: the first class, from a position on, that needs at
+//! most so many rounds; the least that any needs; and to give a round (or many) to every ready class of a
+//! stretch. Each is O(log classes) here. A subtraction that covers a whole subtree is noted at its root
+//! (`given`) and never pushed down: a leaf's value is what it stores less what its ancestors gave.
+
+/// A position without a value. No real count comes near it.
+const NONE: u128 = u128::MAX;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rounds {
+    /// The number of leaves, a power of two; node 1 is the root, leaf `i` is node `leaves + i`.
+    leaves: usize,
+    /// The least value below each node, after what the node itself gave.
+    least: Vec<u128>,
+    given: Vec<u128>,
+}
+
+impl Rounds {
+    /// A ring of that many positions, none of which has a value.
+    pub(crate) fn new(positions: usize) -> Self {
+        let leaves = positions.next_power_of_two();
+        Self { leaves, least: vec![NONE; 2 * leaves], given: vec![0; leaves] }
+    }
+
+    /// The rounds that a position needs, where it has a value.
+    pub(crate) fn get(&self, position: u32) -> Option<u128> {
+        let leaf = self.leaves + position as usize;
+        (self.least[leaf] != NONE).then(|| self.least[leaf] - self.given_above(leaf))
+    }
+
+    fn given_above(&self, node: usize) -> u128 {
+        let mut above = node / 2;
+        let mut given = 0;
+        while above > 0 {
+            given += self.given[above];
+            above /= 2;
+        }
+        given
+    }
+
+    /// Sets what a position needs, or takes its value away.
+    pub(crate) fn set(&mut self, position: u32, rounds: Option<u128>) {
+        let leaf = self.leaves + position as usize;
+        self.least[leaf] = match rounds {
+            Some(rounds) => rounds + self.given_above(leaf),
+            None if self.least[leaf] == NONE => return,
+            None => NONE,
+        };
+        self.refresh_above(leaf);
+    }
+
+    fn refresh_above(&mut self, node: usize) {
+        let mut above = node / 2;
+        while above > 0 {
+            let least = self.least[2 * above].min(self.least[2 * above + 1]);
+            if least == NONE {
+                self.given[above] = 0;
+                self.least[above] = NONE;
+            } else {
+                self.least[above] = least - self.given[above];
+            }
+            above /= 2;
+        }
+    }
+
+    /// The least that any position needs.
+    pub(crate) fn least(&self) -> Option<u128> {
+        (self.least[1] != NONE).then(|| self.least[1])
+    }
+
+    /// Gives that many rounds to every position with a value in `from..to`; none may need fewer.
+    pub(crate) fn give(&mut self, from: u32, to: u32, rounds: u128) {
+        if from >= to || rounds == 0 {
+            return;
+        }
+        let (mut left, mut right) = (self.leaves + from as usize, self.leaves + to as usize);
+        let (first, last) = (left, right - 1);
+        while left < right {
+            if left % 2 == 1 {
+                self.give_node(left, rounds);
+                left += 1;
+            }
+            if right % 2 == 1 {
+                right -= 1;
+                self.give_node(right, rounds);
+            }
+            left /= 2;
+            right /= 2;
+        }
+        self.refresh_above(first);
+        self.refresh_above(last);
+    }
+
+    fn give_node(&mut self, node: usize, rounds: u128) {
+        if self.least[node] != NONE {
+            self.least[node] -= rounds;
+            if node < self.leaves {
+                self.given[node] += rounds;
+            }
+        }
+    }
+
+    /// The first position in `from..to` that needs at most `rounds`.
+    pub(crate) fn first_within(&self, from: u32, to: u32, rounds: u128) -> Option<u32> {
+        let span = (from as usize, to as usize);
+        let found = self.first_below(1, (0, self.leaves), span, rounds)?;
+        u32::try_from(found).ok()
+    }
+
+    /// `rounds` has grown by what the ancestors of `node` gave, so it compares with stored values.
+    fn first_below(
+        &self,
+        node: usize,
+        (low, high): (usize, usize),
+        (from, to): (usize, usize),
+        rounds: u128,
+    ) -> Option<usize> {
+        if high <= from || to <= low || self.least[node] == NONE || self.least[node] > rounds {
+            return None;
+        }
+        if node >= self.leaves {
+            return Some(low);
+        }
+        let middle = usize::midpoint(low, high);
+        let rounds = rounds + self.given[node];
+        self.first_below(2 * node, (low, middle), (from, to), rounds)
+            .or_else(|| self.first_below(2 * node + 1, (middle, high), (from, to), rounds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a plain list, over a fixed pseudo-random walk.
+    #[test]
+    fn agrees_with_a_plain_list() {
+        for positions in [1u32, 2, 3, 7, 64, 100] {
+            let mut tree = Rounds::new(positions as usize);
+            let mut list: Vec<Option<u128>> = vec![None; positions as usize];
+            let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(positions);
+            let mut next = |below: u32| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+                ((state >> 33) % u64::from(below)) as u32
+            };
+            for _ in 0..3000 {
+                let (a, b) = (next(positions), next(positions) + 1);
+                match next(4) {
+                    0 => {
+                        let value = (next(3) > 0).then(|| u128::from(next(50)));
+                        tree.set(a, value);
+                        list[a as usize] = value;
+                    }
+                    1 if a < b => {
+                        let span = &mut list[a as usize..b as usize];
+                        let room = span.iter().flatten().min().copied().unwrap_or(5);
+                        let rounds = room.min(u128::from(next(4)));
+                        span.iter_mut().flatten().for_each(|v| *v -= rounds);
+                        tree.give(a, b, rounds);
+                    }
+                    2 if a < b => {
+                        let limit = u128::from(next(30));
+                        let found = (a..b).find(|i| list[*i as usize].is_some_and(|v| v <= limit));
+                        assert_eq!(tree.first_within(a, b, limit), found);
+                    }
+                    _ => {
+                        assert_eq!(tree.get(a), list[a as usize]);
+                        assert_eq!(tree.least(), list.iter().flatten().min().copied());
+                    }
+                }
+            }
+        }
+    }
+}

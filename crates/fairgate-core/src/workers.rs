@@ -1,0 +1,598 @@
+//! The workers on which requests run: who may take what, who is busy, and where a request goes.
+//!
+//! A queue is ready where its head has an *open* place. To know this without asking every worker for every
+//! queue, equal heads are asked about once: a [`Want`] is what a request demands of a worker (pin,
+//! allow-list, taints), a *demand* a want together with the busy thresholds of its queue. Each open demand
+//! keeps a witness, one place that is open for it; only when that very place fills is another looked for. Each
+//! closed demand stands in the lists of the workers that may take it; only what happens to those can open it.
+//! So a blocked head costs nothing until something changes for it, and a change reaches only the queues that
+//! watch a demand it opened or closed.
+//!
+//! Queues are told of a change at the next look, and where *no* demand is open they need not be told at all:
+//! nothing can be granted, so nothing moves until one opens, and a demand that closed and opened in between
+//! has not changed for anyone. A full house with a thousand waiting flows costs one comparison.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::event::{Pin, Submit, WorkerChange, WorkerState};
+use crate::policy::BusyThresholds;
+use crate::requests::Request;
+use crate::units::Tokens;
+
+/// A rank of a worker. Workers are numbered in the order in which they came; one that returns after it was
+/// gone has a new number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) worker: u32,
+    pub(crate) rank: u32,
+}
+
+/// A worker as the pool knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub(crate) name: Arc<str>,
+    pub(crate) state: WorkerState,
+    pub(crate) ranks: u32,
+    pub(crate) slots: Option<u64>,
+    pub(crate) taints: BTreeSet<Box<str>>,
+    pub(crate) batch: Option<Tokens>,
+    /// By rank; ranks that were taken away keep counting.
+    pub(crate) loads: Vec<PlaceLoad>,
+    /// The closed demands that this worker may take.
+    closed: BTreeSet<u32>,
+}
+
+/// What a place has under way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlaceLoad {
+    pub(crate) prefill: u128,
+    pub(crate) flights: u64,
+    /// The open demands that this place is the witness of.
+    witness_of: BTreeSet<u32>,
+}
+
+/// What a request demands of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Want {
+    pub(crate) pin: Option<Pin>,
+    pub(crate) allow: Option<Vec<Box<str>>>,
+    pub(crate) requires: Vec<Box<str>>,
+}
+
+/// Which of a queue's requests a demand is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Head = 0,
+    Oldest = 1,
+}
+
+#[derive(Clone, Debug)]
+struct Demand {
+    want: u32,
+    busy: BusyThresholds,
+    witness: Option<Place>,
+    /// What the watching queues were told: whether it is open.
+    told: bool,
+    watchers: BTreeSet<(u32, Role)>,
+    heads: u64,
+}
+
+/// All workers of a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Workers {
+    pub(crate) list: BTreeMap<u32, Worker>,
+    by_name: BTreeMap<Arc<str>, u32>,
+    pub(crate) next_number: u32,
+    /// Whether the pool has ever named a worker; before that, none of this applies.
+    pub(crate) named: bool,
+    wants: Interner<Want>,
+    demands: Interner<(u32, BusyThresholds)>,
+    watched: BTreeMap<u32, Demand>,
+    /// Demands of which the watching queues have been told something else than is true.
+    untold: BTreeSet<u32>,
+    /// How many queue heads watch an open demand.
+    open_heads: u64,
+}
+
+/// The state of a demand's eligible places, for a new request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eligible {
+    Nowhere,
+    OnlyOverloaded,
+    Somewhere,
+}
+
+impl Worker {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            state: WorkerState::Up,
+            ranks: 1,
+            slots: None,
+            taints: BTreeSet::new(),
+            batch: None,
+            loads: vec![PlaceLoad::default()],
+            closed: BTreeSet::new(),
+        }
+    }
+
+    fn change(&mut self, change: &WorkerChange) {
+        self.state = change.state.unwrap_or(self.state);
+        self.slots = change.slots.or(self.slots);
+        self.batch = change.batch_tokens.or(self.batch);
+        if let Some(taints) = &change.taints {
+            self.taints = taints.iter().cloned().collect();
+        }
+        if let Some(ranks) = change.ranks {
+            self.ranks = ranks;
+            let kept = self.loads.len().max(ranks as usize);
+            self.loads.resize_with(kept, PlaceLoad::default);
+        }
+    }
+
+    fn is_counted(&self) -> bool {
+        matches!(self.state, WorkerState::Up | WorkerState::Overloaded)
+    }
+
+    /// The ranks that a request may run on.
+    fn eligible_ranks(&self, want: &Want) -> core::ops::Range<u32> {
+        let listed = want.allow.as_ref().is_none_or(|allow| {
+            allow.binary_search_by(|name| (**name).cmp(&self.name)).is_ok()
+        });
+        if !self.is_counted()
+            || !listed
+            || !want.requires.iter().all(|taint| self.taints.contains(taint))
+        {
+            return 0..0;
+        }
+        match &want.pin {
+            Some(pin) if *pin.worker != *self.name => 0..0,
+            Some(Pin { rank: Some(rank), .. }) if *rank >= self.ranks => 0..0,
+            Some(Pin { rank: Some(rank), .. }) => *rank..rank + 1,
+            _ => 0..self.ranks,
+        }
+    }
+
+    fn is_busy(&self, rank: u32, busy: BusyThresholds) -> bool {
+        let load = &self.loads[rank as usize];
+        let over_batch = |fraction: u32, batch: u64| {
+            load.prefill.saturating_mul(1000) > u128::from(fraction) * u128::from(batch)
+        };
+        self.slots.is_some_and(|slots| load.flights >= slots)
+            || busy.tokens.is_some_and(|tokens| load.prefill > u128::from(tokens.0))
+            || busy
+                .fraction
+                .zip(self.batch)
+                .is_some_and(|(fraction, batch)| over_batch(fraction.thousandths(), batch.0))
+    }
+
+    fn open_rank(&self, want: &Want, busy: BusyThresholds) -> Option<u32> {
+        if self.state != WorkerState::Up {
+            return None;
+        }
+        self.eligible_ranks(want).find(|rank| !self.is_busy(*rank, busy))
+    }
+}
+
+impl Want {
+    /// What a request demands, in one order however it was written.
+    pub(crate) fn of(submit: &Submit) -> Self {
+        let sorted = |names: &[Box<str>]| {
+            let mut names = names.to_vec();
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        Self {
+            pin: submit.pin.clone(),
+            allow: submit.allow.as_deref().map(sorted),
+            requires: sorted(&submit.requires),
+        }
+    }
+}
+
+impl Workers {
+    pub(crate) fn new() -> Self {
+        Self {
+            list: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            next_number: 0,
+            named: false,
+            wants: Interner::new(),
+            demands: Interner::new(),
+            watched: BTreeMap::new(),
+            untold: BTreeSet::new(),
+            open_heads: 0,
+        }
+    }
+
+    /// Adds, changes or forgets a worker. Says whether that first made this a pool with workers.
+    pub(crate) fn change(&mut self, change: &WorkerChange) -> bool {
+        let number = self.by_name.get(&*change.name).copied();
+        if change.state == Some(WorkerState::Gone) {
+            if let Some(number) = number {
+                self.forget(number);
+            }
+            return false;
+        }
+        let first = !self.named;
+        self.named = true;
+        let number = number.unwrap_or_else(|| {
+            let worker = Worker::new(&change.name);
+            let number = self.next_number;
+            self.next_number += 1;
+            self.add(number, worker);
+            number
+        });
+        if let Some(worker) = self.list.get_mut(&number) {
+            worker.change(change);
+        }
+        self.review(number);
+        first
+    }
+
+    /// Adds a worker under its number, as a snapshot tells it.
+    pub(crate) fn add(&mut self, number: u32, worker: Worker) {
+        self.by_name.insert(worker.name.clone(), number);
+        self.list.insert(number, worker);
+    }
+
+    fn forget(&mut self, number: u32) {
+        let Some(worker) = self.list.remove(&number) else { return };
+        self.by_name.remove(&worker.name);
+        let orphans: BTreeSet<u32> =
+            worker.loads.iter().flat_map(|load| load.witness_of.iter().copied()).collect();
+        orphans.into_iter().for_each(|demand| self.seek_witness(demand));
+    }
+
+    /// Looks again at every demand for which this worker may have changed.
+    fn review(&mut self, number: u32) {
+        let demands: Vec<u32> = self.watched.keys().copied().collect();
+        for demand in demands {
+            let witness = self.watched[&demand].witness;
+            if witness.is_none_or(|place| place.worker == number) {
+                self.seek_witness(demand);
+            }
+        }
+    }
+
+    /// How many workers are up or overloaded.
+    pub(crate) fn counted(&self) -> u64 {
+        self.list.values().filter(|w| w.is_counted()).count() as u64
+    }
+
+    /// Whether a request with this want may run anywhere.
+    pub(crate) fn eligible(&self, want: &Want) -> Eligible {
+        let mut found = Eligible::Nowhere;
+        for worker in self.list.values().filter(|w| !w.eligible_ranks(want).is_empty()) {
+            match worker.state {
+                WorkerState::Up => return Eligible::Somewhere,
+                _ => found = Eligible::OnlyOverloaded,
+            }
+        }
+        found
+    }
+
+    /// The most of its input that is cached on a worker that may take it.
+    pub(crate) fn most_cached(&self, want: &Want, request: &Request) -> Tokens {
+        if request.cached.is_none() {
+            return Tokens(0);
+        }
+        let eligible = self.list.values().filter(|w| !w.eligible_ranks(want).is_empty());
+        eligible.map(|w| request.cached_on(&w.name)).max().unwrap_or_default()
+    }
+
+    /// The open place for a request: least prefill with its own, then most cached, first worker, lowest rank.
+    pub(crate) fn choose(&self, request: &Request, busy: BusyThresholds) -> Option<Place> {
+        let want = self.wants.get(request.want);
+        let mut best: Option<((u128, core::cmp::Reverse<Tokens>), Place)> = None;
+        for (number, worker) in &self.list {
+            if worker.state != WorkerState::Up {
+                continue;
+            }
+            let ranks = worker.eligible_ranks(want).filter(|rank| !worker.is_busy(*rank, busy));
+            let cached = request.cached_on(&worker.name);
+            for rank in ranks {
+                let prefill = worker.loads[rank as usize].prefill;
+                let after = prefill + u128::from(request.input.0 - cached.0);
+                let key = (after, core::cmp::Reverse(cached));
+                if best.as_ref().is_none_or(|(least, _)| key < *least) {
+                    best = Some((key, Place { worker: *number, rank }));
+                }
+            }
+        }
+        best.map(|(_, place)| place)
+    }
+
+    /// A request is placed: returns the prefill tokens that the place now counts for it.
+    pub(crate) fn board(&mut self, place: Place, request: &Request) -> Tokens {
+        let Some(worker) = self.list.get_mut(&place.worker) else { return Tokens(0) };
+        let prefill = Tokens(request.input.0 - request.cached_on(&worker.name).0);
+        let load = &mut worker.loads[place.rank as usize];
+        load.prefill += u128::from(prefill.0);
+        load.flights += 1;
+        self.filled(place);
+        prefill
+    }
+
+    /// A request's prefill, or what is left of it, is over.
+    pub(crate) fn finish_prefill(&mut self, place: Place, prefill: Tokens) {
+        if let Some(load) = self.load_mut(place) {
+            load.prefill -= u128::from(prefill.0);
+            self.eased(place);
+        }
+    }
+
+    /// A request leaves its place.
+    pub(crate) fn leave(&mut self, place: Place, prefill: Tokens) {
+        if let Some(load) = self.load_mut(place) {
+            load.prefill -= u128::from(prefill.0);
+            load.flights -= 1;
+            self.eased(place);
+        }
+    }
+
+    fn load_mut(&mut self, place: Place) -> Option<&mut PlaceLoad> {
+        self.list.get_mut(&place.worker)?.loads.get_mut(place.rank as usize)
+    }
+
+    /// A place has more to do: demands that relied on it may need another.
+    fn filled(&mut self, place: Place) {
+        let worker = &self.list[&place.worker];
+        let load = &worker.loads[place.rank as usize];
+        let lost: Vec<u32> = load
+            .witness_of
+            .iter()
+            .copied()
+            .filter(|demand| worker.is_busy(place.rank, self.watched[demand].busy))
+            .collect();
+        lost.into_iter().for_each(|demand| self.seek_witness(demand));
+    }
+
+    /// A place has less to do: closed demands that its worker may take can open.
+    fn eased(&mut self, place: Place) {
+        let worker = &self.list[&place.worker];
+        if worker.state != WorkerState::Up || worker.closed.is_empty() {
+            return;
+        }
+        let opened: Vec<u32> = worker
+            .closed
+            .iter()
+            .copied()
+            .filter(|demand| {
+                let demand = &self.watched[demand];
+                worker.eligible_ranks(self.wants.get(demand.want)).contains(&place.rank)
+                    && !worker.is_busy(place.rank, demand.busy)
+            })
+            .collect();
+        opened.into_iter().for_each(|demand| self.set_witness(demand, Some(place)));
+    }
+
+    fn seek_witness(&mut self, demand: u32) {
+        let Demand { want, busy, .. } = self.watched[&demand];
+        let want = self.wants.get(want);
+        let witness = self.list.iter().find_map(|(number, worker)| {
+            let rank = worker.open_rank(want, busy)?;
+            Some(Place { worker: *number, rank })
+        });
+        self.set_witness(demand, witness);
+    }
+
+    fn set_witness(&mut self, index: u32, witness: Option<Place>) {
+        let demand = self.watched.get_mut(&index).expect("a watched demand");
+        let before = core::mem::replace(&mut demand.witness, witness);
+        match (before.is_some(), witness.is_some()) {
+            (false, true) => self.open_heads += demand.heads,
+            (true, false) => self.open_heads -= demand.heads,
+            _ => {}
+        }
+        if demand.told == witness.is_some() {
+            self.untold.remove(&index);
+        } else {
+            self.untold.insert(index);
+        }
+        if let Some(load) = before.and_then(|place| self.load_mut(place)) {
+            load.witness_of.remove(&index);
+        }
+        match witness {
+            Some(place) => {
+                if let Some(load) = self.load_mut(place) {
+                    load.witness_of.insert(index);
+                }
+                self.unlist_closed(index);
+            }
+            None => self.list_closed(index),
+        }
+    }
+
+    fn list_closed(&mut self, index: u32) {
+        let want = self.wants.get(self.watched[&index].want);
+        for worker in self.list.values_mut() {
+            if worker.eligible_ranks(want).is_empty() {
+                worker.closed.remove(&index);
+            } else {
+                worker.closed.insert(index);
+            }
+        }
+    }
+
+    fn unlist_closed(&mut self, index: u32) {
+        for worker in self.list.values_mut() {
+            worker.closed.remove(&index);
+        }
+    }
+
+    /// The number of a want; equal wants share it.
+    pub(crate) fn intern(&mut self, want: &Want) -> u32 {
+        self.wants.hold(want)
+    }
+
+    /// A request with this want has ended.
+    pub(crate) fn release_want(&mut self, want: u32) {
+        self.wants.drop(want);
+    }
+
+    pub(crate) fn want(&self, want: u32) -> &Want {
+        self.wants.get(want)
+    }
+
+    /// The wants in use that no worker may take any more.
+    pub(crate) fn hopeless(&self) -> BTreeSet<u32> {
+        let hopeless = |want: &Want| self.eligible(want) == Eligible::Nowhere;
+        self.wants.iter().filter(|(_, want)| hopeless(want)).map(|(index, _)| index).collect()
+    }
+
+    /// A queue watches whether a want is open under its thresholds; returns the demand.
+    pub(crate) fn watch(
+        &mut self,
+        queue: u32,
+        role: Role,
+        want: u32,
+        busy: BusyThresholds,
+    ) -> u32 {
+        let index = self.demands.hold(&(want, busy));
+        if !self.watched.contains_key(&index) {
+            self.wants.hold_again(want);
+            let demand = Demand {
+                want,
+                busy,
+                witness: None,
+                told: false,
+                watchers: BTreeSet::new(),
+                heads: 0,
+            };
+            self.watched.insert(index, demand);
+            self.seek_witness(index);
+            self.untold.remove(&index);
+            let demand = self.watched.get_mut(&index).expect("just inserted");
+            demand.told = demand.witness.is_some();
+        }
+        let demand = self.watched.get_mut(&index).expect("watched");
+        demand.watchers.insert((queue, role));
+        if role == Role::Head {
+            demand.heads += 1;
+            self.open_heads += u64::from(demand.witness.is_some());
+        }
+        index
+    }
+
+    /// A queue no longer watches a demand.
+    pub(crate) fn unwatch(&mut self, queue: u32, role: Role, index: u32) {
+        let demand = self.watched.get_mut(&index).expect("a watched demand");
+        demand.watchers.remove(&(queue, role));
+        if role == Role::Head {
+            demand.heads -= 1;
+            self.open_heads -= u64::from(demand.witness.is_some());
+        }
+        if demand.watchers.is_empty() {
+            let want = demand.want;
+            self.set_witness(index, None);
+            self.unlist_closed(index);
+            self.untold.remove(&index);
+            self.watched.remove(&index);
+            self.wants.drop(want);
+        }
+        self.demands.drop(index);
+    }
+
+    /// Whether a demand's watchers were told that it is open.
+    pub(crate) fn told_open(&self, demand: u32) -> bool {
+        self.watched[&demand].told
+    }
+
+    /// The want that a demand stands for.
+    pub(crate) fn want_of(&self, demand: u32) -> u32 {
+        self.watched[&demand].want
+    }
+
+    /// Whether no queue's head has an open place, whatever was told.
+    pub(crate) fn all_blocked(&self) -> bool {
+        self.named && self.open_heads == 0
+    }
+
+    /// The queues whose head or oldest request has opened or closed since they were last told; tells them.
+    pub(crate) fn tell(&mut self) -> Vec<u32> {
+        if self.untold.is_empty() || self.all_blocked() {
+            return Vec::new();
+        }
+        let mut queues = Vec::new();
+        for index in core::mem::take(&mut self.untold) {
+            let demand = self.watched.get_mut(&index).expect("a watched demand");
+            demand.told = demand.witness.is_some();
+            queues.extend(demand.watchers.iter().map(|(queue, _)| *queue));
+        }
+        queues
+    }
+
+    /// Forgets who watches what; the queues are gone.
+    pub(crate) fn forget_watchers(&mut self) {
+        for (index, demand) in core::mem::take(&mut self.watched) {
+            for _ in &demand.watchers {
+                self.demands.drop(index);
+            }
+            self.wants.drop(demand.want);
+        }
+        self.untold.clear();
+        self.open_heads = 0;
+        for worker in self.list.values_mut() {
+            worker.closed.clear();
+            worker.loads.iter_mut().for_each(|load| load.witness_of.clear());
+        }
+    }
+}
+
+/// Equal values share a number for as long as somebody holds it.
+#[derive(Clone, Debug)]
+struct Interner<T> {
+    numbers: BTreeMap<T, u32>,
+    values: Vec<(T, u64)>,
+    free: Vec<u32>,
+}
+
+impl<T: Ord + Clone> Interner<T> {
+    fn new() -> Self {
+        Self { numbers: BTreeMap::new(), values: Vec::new(), free: Vec::new() }
+    }
+
+    fn hold(&mut self, value: &T) -> u32 {
+        if let Some(number) = self.numbers.get(value) {
+            self.values[*number as usize].1 += 1;
+            return *number;
+        }
+        let entry = (value.clone(), 1);
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.values[number as usize] = entry;
+                number
+            }
+            None => {
+                self.values.push(entry);
+                u32::try_from(self.values.len() - 1).expect("fewer than 2^32 values")
+            }
+        };
+        self.numbers.insert(value.clone(), number);
+        number
+    }
+
+    fn hold_again(&mut self, number: u32) {
+        self.values[number as usize].1 += 1;
+    }
+
+    fn drop(&mut self, number: u32) {
+        let (value, holders) = &mut self.values[number as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            self.numbers.remove(value);
+            self.free.push(number);
+        }
+    }
+
+    fn get(&self, number: u32) -> &T {
+        &self.values[number as usize].0
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.numbers.iter().map(|(value, number)| (*number, value))
+    }
+}
