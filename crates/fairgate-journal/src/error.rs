@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::fault::Fault;
+use crate::read::fault::Fault;
 
 /// A journal could not be read on: where, and why. It displays as
 /// `line 7: field "policy.share.weights.chat": must be an integer of 1 or more, not 0`.

@@ -26,27 +26,16 @@
 //!
 //! Reading is strict. A field that is unknown, missing, given twice, of the wrong type or out of range makes
 //! the line bad, and the error names the line and the field: nothing is guessed, nothing is skipped.
-//!
-//! # How a line is read
-//! The line is walked twice, without building a tree. The first walk checks the JSON itself, its nesting
-//! included, and picks up what says how to read the rest (the event's name, the header's version); the second
-//! reads each field straight into the core's types. Numbers are taken from their text, so that a decimal is
-//! exact and never a float.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod cursor;
 mod error;
-mod event;
-mod fault;
-mod header;
-mod lines;
-mod number;
-mod policy;
-mod reader;
-mod worker;
+mod read;
+mod write;
 
-pub use cursor::MAX_NESTING;
 pub use error::JournalError;
-pub use header::{Start, VERSION, parse_policy};
-pub use reader::{MAX_EVENT_LINE_BYTES, MAX_FIRST_LINE_BYTES, Reader};
+pub use read::cursor::MAX_NESTING;
+pub use read::header::{Start, VERSION, parse_policy};
+pub use read::reader::{MAX_EVENT_LINE_BYTES, MAX_FIRST_LINE_BYTES, Reader};
+pub use write::policy::format_policy;
+pub use write::writer::Writer;

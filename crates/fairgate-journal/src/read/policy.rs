@@ -10,9 +10,9 @@ use fairgate_core::policy::{
 };
 use fairgate_core::units::{Alpha, Weight};
 
-use crate::cursor::Cursor;
-use crate::fault::Fault;
-use crate::number::{alpha, count, fraction, tokens, weight};
+use crate::read::cursor::Cursor;
+use crate::read::fault::Fault;
+use crate::read::number::{alpha, count, fraction, tokens, weight};
 
 const NODES: &[&str] = &["drr", "share", "load"];
 const DRR: &[&str] = &["by", "classes", "default", "settle"];

@@ -6,10 +6,10 @@ use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 
 use crate::error::JournalError;
-use crate::event::event;
-use crate::fault::Fault;
-use crate::header::{Start, header};
-use crate::lines::{Line, Lines};
+use crate::read::event::event;
+use crate::read::fault::Fault;
+use crate::read::header::{Start, header};
+use crate::read::lines::{Line, Lines};
 
 /// The most bytes that an event's line may have: 64 MiB. A longer one is refused when that much of it was read.
 pub const MAX_EVENT_LINE_BYTES: u64 = 64 << 20;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use fairgate_core::event::{MAX_RANKS, WorkerChange, WorkerState};
 
-use crate::cursor::Cursor;
-use crate::fault::{Fault, printable};
-use crate::number::{count, small_count, tokens};
+use crate::read::cursor::Cursor;
+use crate::read::fault::{Fault, printable};
+use crate::read::number::{count, small_count, tokens};
 
 /// The fields of a worker in the header. The worker event has `at`, `event` and `state` besides.
 const FIELDS: &[&str] = &["name", "ranks", "slots", "taints", "batch_tokens"];

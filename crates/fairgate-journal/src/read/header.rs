@@ -4,12 +4,12 @@ use fairgate_core::event::PoolConfig;
 use fairgate_core::policy::{BusyThresholds, Policy};
 use fairgate_core::units::Micros;
 
-use crate::cursor::Cursor;
 use crate::error::JournalError;
-use crate::fault::Fault;
-use crate::number::{count, fraction, tokens};
-use crate::policy::policy;
-use crate::worker::workers;
+use crate::read::cursor::Cursor;
+use crate::read::fault::Fault;
+use crate::read::number::{count, fraction, tokens};
+use crate::read::policy::policy;
+use crate::read::worker::workers;
 
 /// The version of the journal's form that this crate reads and writes.
 pub const VERSION: u64 = 1;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::fault::{Fault, printable};
+use crate::read::fault::{Fault, printable};
 
 /// How deep objects and lists may be nested in one line. The deepest policy tree
 /// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) drr nodes) needs four levels per node, 256 in all.

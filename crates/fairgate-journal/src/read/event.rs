@@ -6,12 +6,12 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
 
-use crate::cursor::Cursor;
-use crate::fault::Fault;
-use crate::header::walk;
-use crate::number::{count, priority, small_count, task_weight, tokens, weight};
-use crate::policy::{attribute, policy};
-use crate::worker::{self, texts};
+use crate::read::cursor::Cursor;
+use crate::read::fault::Fault;
+use crate::read::header::walk;
+use crate::read::number::{count, priority, small_count, task_weight, tokens, weight};
+use crate::read::policy::{attribute, policy};
+use crate::read::worker::{self, texts};
 
 /// The fields of each event, all of them with the two that [`fields`] takes care of.
 const TICK: &[&str] = &["at", "event"];

@@ -2,8 +2,8 @@
 
 use fairgate_core::units::{Alpha, Fraction, OutOfRange, TaskWeight, Tokens, Weight};
 
-use crate::cursor::Cursor;
-use crate::fault::{Fault, printable};
+use crate::read::cursor::Cursor;
+use crate::read::fault::{Fault, printable};
 
 /// Reads an integer of 0 or more.
 pub(crate) fn count(cursor: &mut Cursor<'_>) -> Result<u64, Fault> {
