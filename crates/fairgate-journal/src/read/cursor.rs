@@ -1,0 +1,327 @@
+//! A walk over one JSON text: the next value is asked for as what it should be, and read in place.
+//!
+//! Nothing is built but what the caller keeps. Recursion follows the nesting of the text, which is bounded by
+//! [`MAX_NESTING`], so that no text can exhaust the stack. Escapes in strings are decoded by `serde_json`.
+
+use std::borrow::Cow;
+
+use crate::read::fault::{Fault, printable};
+
+/// How deep objects and lists may be nested in one line. The deepest policy tree
+/// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) drr nodes) needs four levels per node, 256 in all.
+pub const MAX_NESTING: usize = 512;
+
+/// A place in a JSON text.
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    offset: usize,
+    nesting: usize,
+}
+
+/// What kind of value comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Object,
+    List,
+    Text,
+    Number,
+    Bool,
+    Null,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the beginning of a text.
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, offset: 0, nesting: 0 }
+    }
+
+    /// The byte at which the next value begins.
+    pub(crate) fn mark(&mut self) -> usize {
+        self.skip_space();
+        self.offset
+    }
+
+    /// The kind of the next value.
+    pub(crate) fn kind(&mut self) -> Result<Kind, Fault> {
+        self.skip_space();
+        match self.peek() {
+            Some(b'{') => Ok(Kind::Object),
+            Some(b'[') => Ok(Kind::List),
+            Some(b'"') => Ok(Kind::Text),
+            Some(b'-' | b'0'..=b'9') => Ok(Kind::Number),
+            Some(b't' | b'f') => Ok(Kind::Bool),
+            Some(b'n') => Ok(Kind::Null),
+            _ => Err(self.malformed("expected a value")),
+        }
+    }
+
+    /// Reads text.
+    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Fault> {
+        self.require(Kind::Text, "text")?;
+        self.quoted()
+    }
+
+    /// Reads text that is one of a few names, and gives what it names.
+    pub(crate) fn one_of<T: Copy, const N: usize>(
+        &mut self,
+        names: [(&'static str, T); N],
+    ) -> Result<T, Fault> {
+        if self.kind()? == Kind::Text {
+            let start = self.offset;
+            let text = self.quoted()?;
+            if let Some((_, named)) = names.iter().find(|(name, _)| *name == text) {
+                return Ok(*named);
+            }
+            self.offset = start;
+        }
+        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+        Err(self.wrong(&format!("one of {}", names.join(", "))))
+    }
+
+    /// Reads `true` or `false`.
+    pub(crate) fn bool(&mut self) -> Result<bool, Fault> {
+        self.require(Kind::Bool, "true or false")?;
+        let value = self.peek() == Some(b't');
+        self.word(if value { "true" } else { "false" })?;
+        Ok(value)
+    }
+
+    /// Reads a number and gives its text, which keeps to JSON's grammar. `expected` is what the field wants,
+    /// for the message where something else than a number is there.
+    pub(crate) fn number(&mut self, expected: impl Fn() -> String) -> Result<&'a str, Fault> {
+        if self.kind()? != Kind::Number {
+            return Err(self.wrong(&expected()));
+        }
+        let start = self.offset;
+        if self.peek() == Some(b'-') {
+            self.offset += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.offset += 1,
+            _ => self.digits()?,
+        }
+        if self.peek() == Some(b'.') {
+            self.offset += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.peek() {
+            self.offset += 1;
+            if let Some(b'+' | b'-') = self.peek() {
+                self.offset += 1;
+            }
+            self.digits()?;
+        }
+        Ok(&self.text[start..self.offset])
+    }
+
+    /// Reads an object, calling `each` at every value with its field's name.
+    pub(crate) fn map(
+        &mut self,
+        mut each: impl FnMut(&str, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.require(Kind::Object, "an object")?;
+        self.sequence(b'}', |cursor, _| {
+            if cursor.peek() != Some(b'"') {
+                return Err(cursor.malformed("expected a field's name in quotes"));
+            }
+            let name = cursor.quoted()?;
+            cursor.skip_space();
+            if cursor.peek() != Some(b':') {
+                return Err(cursor.malformed("expected ':' after a field's name"));
+            }
+            cursor.offset += 1;
+            each(&name, cursor).map_err(|fault| fault.in_field(&name))
+        })
+    }
+
+    /// Reads an object that may have these fields, at most 64, and no others, each at most once, in any order.
+    pub(crate) fn object(
+        &mut self,
+        known: &'static [&'static str],
+        mut each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut seen = 0u64;
+        let mut next = 0;
+        self.map(|name, cursor| {
+            let Some(i) = find(known, name, next) else {
+                return Err(cursor.fault(format!("unknown; known here: {}", known.join(", "))));
+            };
+            if seen & 1 << i != 0 {
+                return Err(cursor.fault("given twice"));
+            }
+            seen |= 1 << i;
+            next = i + 1;
+            each(known[i], cursor)
+        })
+    }
+
+    /// Reads a list, calling `each` at every element.
+    pub(crate) fn list(
+        &mut self,
+        mut each: impl FnMut(&mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.require(Kind::List, "a list")?;
+        self.sequence(b']', |cursor, i| each(cursor).map_err(|fault| fault.in_element(i)))
+    }
+
+    /// Passes over the next value, whatever it is, checking that it is JSON.
+    pub(crate) fn skip(&mut self) -> Result<(), Fault> {
+        match self.kind()? {
+            Kind::Object => self.map(|_, cursor| cursor.skip()),
+            Kind::List => self.list(Self::skip),
+            Kind::Text => self.quoted().map(drop),
+            Kind::Number => self.number(String::new).map(drop),
+            Kind::Bool => self.bool().map(drop),
+            Kind::Null => self.word("null"),
+        }
+    }
+
+    /// Checks that nothing but space is left.
+    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+        self.skip_space();
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.malformed("expected nothing more")),
+        }
+    }
+
+    /// A fault of the next value.
+    pub(crate) fn fault(&mut self, message: impl Into<String>) -> Fault {
+        Fault::new(self.mark(), message)
+    }
+
+    /// A field that the object just read should have had.
+    pub(crate) fn missing(&self, name: &str) -> Fault {
+        Fault::new(self.offset.saturating_sub(1), "is missing").in_field(name)
+    }
+
+    /// A fault of the next value: it is not what was expected.
+    pub(crate) fn wrong(&mut self, expected: &str) -> Fault {
+        let mark = self.mark();
+        match self.describe() {
+            Ok(found) => Fault::new(mark, format!("must be {expected}, not {found}")),
+            Err(malformed) => malformed,
+        }
+    }
+
+    fn describe(&mut self) -> Result<String, Fault> {
+        Ok(match self.kind()? {
+            Kind::Object => "an object".into(),
+            Kind::List => "a list".into(),
+            Kind::Text => format!("the text \"{}\"", printable(&self.quoted()?)),
+            Kind::Number => printable(self.number(String::new)?),
+            Kind::Bool => self.bool()?.to_string(),
+            Kind::Null => "null".into(),
+        })
+    }
+
+    fn require(&mut self, kind: Kind, expected: &str) -> Result<(), Fault> {
+        match self.kind()? == kind {
+            true => Ok(()),
+            false => Err(self.wrong(expected)),
+        }
+    }
+
+    /// Reads what stands between the bracket at the cursor and `close`, separated by commas.
+    fn sequence(
+        &mut self,
+        close: u8,
+        mut each: impl FnMut(&mut Self, usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        if self.nesting == MAX_NESTING {
+            return Err(self.fault(format!("nested deeper than {MAX_NESTING} levels")));
+        }
+        self.nesting += 1;
+        self.offset += 1;
+        self.skip_space();
+        if self.peek() != Some(close) {
+            for i in 0.. {
+                self.skip_space();
+                each(self, i)?;
+                self.skip_space();
+                match self.peek() {
+                    Some(b',') => self.offset += 1,
+                    Some(byte) if byte == close => break,
+                    _ => {
+                        return Err(
+                            self.malformed(format!("expected ',' or '{}'", char::from(close)))
+                        );
+                    }
+                }
+            }
+        }
+        self.nesting -= 1;
+        self.offset += 1;
+        Ok(())
+    }
+
+    /// Reads the string that begins at the cursor, borrowed where it has no escapes.
+    fn quoted(&mut self) -> Result<Cow<'a, str>, Fault> {
+        let start = self.offset;
+        let bytes = self.text.as_bytes();
+        let mut end = start + 1;
+        let mut escaped = false;
+        loop {
+            match bytes.get(end) {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    escaped = true;
+                    end += 2;
+                }
+                Some(0..0x20) => {
+                    return Err(Fault::malformed(end, "a control character in a string"));
+                }
+                Some(_) => end += 1,
+                None => return Err(Fault::malformed(bytes.len(), "a string without an end")),
+            }
+        }
+        self.offset = end + 1;
+        if !escaped {
+            return Ok(Cow::Borrowed(&self.text[start + 1..end]));
+        }
+        serde_json::from_str(&self.text[start..=end])
+            .map(Cow::Owned)
+            .map_err(|_| Fault::malformed(start, "a string with an escape that JSON has not"))
+    }
+
+    /// Passes over one digit or more.
+    fn digits(&mut self) -> Result<(), Fault> {
+        let digits = &self.text.as_bytes()[self.offset..];
+        match digits.iter().take_while(|b| b.is_ascii_digit()).count() {
+            0 => Err(self.malformed("expected a digit")),
+            n => {
+                self.offset += n;
+                Ok(())
+            }
+        }
+    }
+
+    fn word(&mut self, word: &str) -> Result<(), Fault> {
+        if !self.text.as_bytes()[self.offset..].starts_with(word.as_bytes()) {
+            return Err(self.malformed("expected a value"));
+        }
+        self.offset += word.len();
+        Ok(())
+    }
+
+    fn skip_space(&mut self) {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
+            self.offset += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.offset).copied()
+    }
+
+    fn malformed(&self, message: impl Into<String>) -> Fault {
+        Fault::malformed(self.offset, message)
+    }
+}
+
+/// Finds a field's name among the known ones, from `next` on first: fields mostly come in the known order.
+fn find(known: &[&str], name: &str, next: usize) -> Option<usize> {
+    let (before, after) = known.split_at(next);
+    let later = after.iter().position(|&k| k == name).map(|i| i + next);
+    later.or_else(|| before.iter().position(|&k| k == name))
+}

@@ -1,0 +1,244 @@
+//! The events.
+
+use std::borrow::Cow;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
+use fairgate_core::units::{Micros, Tokens};
+
+use crate::read::cursor::Cursor;
+use crate::read::fault::Fault;
+use crate::read::header::walk;
+use crate::read::number::{count, priority, small_count, task_weight, tokens, weight};
+use crate::read::policy::{attribute, policy};
+use crate::read::worker::{self, texts};
+
+/// The fields of each event, all of them with the two that [`fields`] takes care of.
+const TICK: &[&str] = &["at", "event"];
+const ID: &[&str] = &["at", "event", "id"];
+const RELEASE: &[&str] = &["at", "event", "id", "tokens"];
+const FLOW: &[&str] = &["at", "event", "by", "flow"];
+const WEIGHT: &[&str] = &["at", "event", "by", "flow", "weight"];
+const CAP: &[&str] = &["at", "event", "by", "flow", "slots"];
+const CAPACITY: &[&str] = &["at", "event", "slots"];
+const POLICY: &[&str] = &["at", "event", "policy"];
+const WORKER: &[&str] =
+    &["at", "event", "name", "state", "ranks", "slots", "taints", "batch_tokens"];
+const SUBMIT: &[&str] = &[
+    "at", "event", "id", "class", "tenant", "group", "key", "agent", "project", "session", "cost",
+    "priority", "weight", "input", "cached", "pin", "allow", "requires",
+];
+const PIN: &[&str] = &["worker", "rank"];
+
+/// How the rest of a line is read, once its event is known.
+type Read = fn(&mut Cursor<'_>) -> Result<Event, Fault>;
+
+/// Every event by its name.
+const EVENTS: [(&str, Read); 12] = [
+    ("submit", submit),
+    ("release", release),
+    ("cancel", cancel),
+    ("first_token", first_token),
+    ("tick", tick),
+    ("hold", hold),
+    ("resume", resume),
+    ("capacity", capacity),
+    ("weight", flow_weight),
+    ("cap", flow_cap),
+    ("policy", new_policy),
+    ("worker", worker_change),
+];
+
+/// Reads an event's line.
+pub(crate) fn event(text: &str) -> Result<(Micros, Event), Fault> {
+    let mut at = None;
+    let mut read = None;
+    walk(text, |name, cursor| {
+        match name {
+            "at" => at = Some(Micros(count(cursor)?)),
+            "event" => read = Some(cursor.one_of(EVENTS)?),
+            _ => cursor.skip()?,
+        }
+        Ok(())
+    })?;
+    let mut cursor = Cursor::new(text);
+    let at = at.ok_or_else(|| cursor.missing("at"))?;
+    let read = read.ok_or_else(|| cursor.missing("event"))?;
+    Ok((at, read(&mut cursor)?))
+}
+
+/// Reads the fields that the event does not share with all others.
+fn fields<'a>(
+    cursor: &mut Cursor<'a>,
+    known: &'static [&'static str],
+    mut each: impl FnMut(&'static str, &mut Cursor<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    cursor.object(known, |field, cursor| match field {
+        "at" | "event" => cursor.skip(),
+        _ => each(field, cursor),
+    })
+}
+
+fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    let mut submit = Submit::new("");
+    let mut named = false;
+    fields(cursor, SUBMIT, |field, cursor| {
+        match field {
+            "id" => {
+                submit.id = cursor.text()?.into();
+                named = true;
+            }
+            "cost" => submit.cost = Some(tokens(cursor)?),
+            "priority" => submit.priority = priority(cursor)?,
+            "weight" => submit.weight = task_weight(cursor)?,
+            "input" => submit.input = Some(tokens(cursor)?),
+            "cached" => submit.cached = cached(cursor)?,
+            "pin" => submit.pin = Some(pin(cursor)?),
+            "allow" => submit.allow = Some(texts(cursor)?),
+            "requires" => submit.requires = texts(cursor)?,
+            _ => {
+                if let Some(attribute) = Attribute::from_name(field) {
+                    submit.attributes.set(attribute, cursor.text()?.into());
+                }
+            }
+        }
+        Ok(())
+    })?;
+    match named {
+        true => Ok(Event::Submit(Box::new(submit))),
+        false => Err(cursor.missing("id")),
+    }
+}
+
+fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Box<str>, Tokens)>, Fault> {
+    let mark = cursor.mark();
+    let mut cached: Vec<(Box<str>, Tokens)> = Vec::new();
+    cursor.map(|worker, cursor| {
+        cached.push((worker.into(), tokens(cursor)?));
+        Ok(())
+    })?;
+    let mut names: Vec<&str> = cached.iter().map(|(worker, _)| &**worker).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Fault::new(mark, "given twice").in_field(pair[0])),
+        None => Ok(cached),
+    }
+}
+
+fn pin(cursor: &mut Cursor<'_>) -> Result<Pin, Fault> {
+    let mut worker = None;
+    let mut rank = None;
+    cursor.object(PIN, |field, cursor| {
+        match field {
+            "worker" => worker = Some(cursor.text()?.into()),
+            _ => rank = Some(small_count(cursor, u32::MAX)?),
+        }
+        Ok(())
+    })?;
+    Ok(Pin { worker: worker.ok_or_else(|| cursor.missing("worker"))?, rank })
+}
+
+fn release(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    let mut id = None;
+    let mut used = None;
+    fields(cursor, RELEASE, |field, cursor| {
+        match field {
+            "id" => id = Some(cursor.text()?.into()),
+            _ => used = Some(tokens(cursor)?),
+        }
+        Ok(())
+    })?;
+    Ok(Event::Release { id: id.ok_or_else(|| cursor.missing("id"))?, tokens: used })
+}
+
+fn only_id(cursor: &mut Cursor<'_>) -> Result<Box<str>, Fault> {
+    let mut id = None;
+    fields(cursor, ID, |_, cursor| {
+        id = Some(cursor.text()?.into());
+        Ok(())
+    })?;
+    id.ok_or_else(|| cursor.missing("id"))
+}
+
+fn cancel(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    Ok(Event::Cancel { id: only_id(cursor)? })
+}
+
+fn first_token(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    Ok(Event::FirstToken { id: only_id(cursor)? })
+}
+
+fn tick(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    fields(cursor, TICK, |_, cursor| cursor.skip())?;
+    Ok(Event::Tick)
+}
+
+/// Reads an event about a flow, and by `value` the field it may have besides.
+fn flow<'a, T>(
+    cursor: &mut Cursor<'a>,
+    known: &'static [&'static str],
+    value: impl Fn(&mut Cursor<'a>) -> Result<T, Fault>,
+) -> Result<(Attribute, Box<str>, Option<T>), Fault> {
+    let mut by = None;
+    let mut flow: Option<Cow<'a, str>> = None;
+    let mut besides = None;
+    fields(cursor, known, |field, cursor| {
+        match field {
+            "by" => by = Some(attribute(cursor)?),
+            "flow" => flow = Some(cursor.text()?),
+            _ => besides = Some(value(cursor)?),
+        }
+        Ok(())
+    })?;
+    let by = by.ok_or_else(|| cursor.missing("by"))?;
+    let flow = flow.ok_or_else(|| cursor.missing("flow"))?;
+    Ok((by, flow.into(), besides))
+}
+
+fn hold(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    flow(cursor, FLOW, Cursor::skip).map(|(by, flow, _)| Event::Hold { by, flow })
+}
+
+fn resume(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    flow(cursor, FLOW, Cursor::skip).map(|(by, flow, _)| Event::Resume { by, flow })
+}
+
+fn flow_weight(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    let (by, flow, weight) = flow(cursor, WEIGHT, weight)?;
+    Ok(Event::Weight { by, flow, weight: weight.ok_or_else(|| cursor.missing("weight"))? })
+}
+
+fn flow_cap(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    flow(cursor, CAP, count).map(|(by, flow, slots)| Event::Cap { by, flow, slots })
+}
+
+fn capacity(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    let mut slots = None;
+    fields(cursor, CAPACITY, |_, cursor| {
+        slots = Some(count(cursor)?);
+        Ok(())
+    })?;
+    Ok(Event::Capacity { slots: slots.ok_or_else(|| cursor.missing("slots"))? })
+}
+
+fn new_policy(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    let mut tree = None;
+    fields(cursor, POLICY, |_, cursor| {
+        tree = Some(policy(cursor)?);
+        Ok(())
+    })?;
+    Ok(Event::Policy(tree.ok_or_else(|| cursor.missing("policy"))?))
+}
+
+fn worker_change(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+    let mut worker = WorkerChange::default();
+    let mut named = false;
+    fields(cursor, WORKER, |field, cursor| {
+        named |= field == "name";
+        worker::field(&mut worker, field, cursor)
+    })?;
+    match named {
+        true => Ok(Event::Worker(worker)),
+        false => Err(cursor.missing("name")),
+    }
+}

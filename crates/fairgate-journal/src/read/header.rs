@@ -1,0 +1,144 @@
+//! The first line: what the journal is, and how its pool starts.
+
+use fairgate_core::event::PoolConfig;
+use fairgate_core::policy::{BusyThresholds, Policy};
+use fairgate_core::units::Micros;
+
+use crate::error::JournalError;
+use crate::read::cursor::Cursor;
+use crate::read::fault::Fault;
+use crate::read::number::{count, fraction, tokens};
+use crate::read::policy::policy;
+use crate::read::worker::workers;
+
+/// The version of the journal's form that this crate reads and writes.
+pub const VERSION: u64 = 1;
+
+/// The field of the first line that says that this is a journal, and of which version.
+pub(crate) const VERSION_FIELD: &str = "fairgate_journal";
+
+const HEADER: &[&str] = &[VERSION_FIELD, "pool"];
+const POOL: &[&str] = &[
+    "capacity",
+    "policy",
+    "max_queue",
+    "queue_timeout_us",
+    "brownout_wait_us",
+    "workers",
+    "busy_tokens",
+    "busy_fraction",
+];
+
+/// What a journal starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// An empty pool.
+    Fresh(PoolConfig),
+}
+
+/// Reads a policy that stands by itself, on one line or many. `text` may hold a node, such as
+/// `{"share":{"by":"tenant"}}`, or what has a policy in it: a pool, or the whole first line of a journal.
+///
+/// The error's line is the line of `text`, and its field the path from the top of `text`.
+pub fn parse_policy(text: &str) -> Result<Policy, JournalError> {
+    read_policy(text).map_err(|fault| JournalError::from_fault(fault, text, 1))
+}
+
+fn read_policy(text: &str) -> Result<Policy, Fault> {
+    let mut is_header = false;
+    let mut is_pool = false;
+    walk(text, |name, cursor| {
+        is_header |= name == VERSION_FIELD;
+        is_pool |= name == "policy";
+        cursor.skip()
+    })?;
+    if is_header {
+        let Start::Fresh(config) = header(text)?;
+        return Ok(config.policy);
+    }
+    let mut cursor = Cursor::new(text);
+    match is_pool {
+        true => Ok(pool(&mut cursor)?.policy),
+        false => policy(&mut cursor),
+    }
+}
+
+/// Walks over the fields of the object that is all of `text`, checking that it is JSON from end to end.
+/// `each` must pass over or read the value.
+pub(crate) fn walk<'a>(
+    text: &'a str,
+    each: impl FnMut(&str, &mut Cursor<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut cursor = Cursor::new(text);
+    cursor.map(each)?;
+    cursor.end()
+}
+
+/// Reads a journal's first line.
+pub(crate) fn header(text: &str) -> Result<Start, Fault> {
+    // The version first, wherever it stands: what else a header may hold depends on it.
+    let mut version = None;
+    walk(text, |name, cursor| match name {
+        VERSION_FIELD => {
+            version = Some(check_version(cursor)?);
+            Ok(())
+        }
+        _ => cursor.skip(),
+    })?;
+    let mut cursor = Cursor::new(text);
+    if version.is_none() {
+        return Err(cursor.fault("is missing: not a journal").in_field(VERSION_FIELD));
+    }
+    let mut start = None;
+    cursor.object(HEADER, |field, cursor| {
+        match field {
+            "pool" => start = Some(Start::Fresh(pool(cursor)?)),
+            _ => cursor.skip()?,
+        }
+        Ok(())
+    })?;
+    start.ok_or_else(|| cursor.missing("pool"))
+}
+
+fn check_version(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    let mark = cursor.mark();
+    match count(cursor)? {
+        VERSION => Ok(()),
+        other => {
+            let problem = format!("version {other} is not known; this program reads {VERSION}");
+            Err(Fault::new(mark, problem))
+        }
+    }
+}
+
+fn pool(cursor: &mut Cursor<'_>) -> Result<PoolConfig, Fault> {
+    let mut capacity = None;
+    let mut tree = None;
+    let mut max_queue = None;
+    let mut queue_timeout = None;
+    let mut brownout_wait = None;
+    let mut known_workers = Vec::new();
+    let mut busy = BusyThresholds::default();
+    cursor.object(POOL, |field, cursor| {
+        match field {
+            "capacity" => capacity = Some(count(cursor)?),
+            "policy" => tree = Some(policy(cursor)?),
+            "max_queue" => max_queue = Some(count(cursor)?),
+            "queue_timeout_us" => queue_timeout = Some(Micros(count(cursor)?)),
+            "brownout_wait_us" => brownout_wait = Some(Micros(count(cursor)?)),
+            "workers" => known_workers = workers(cursor)?,
+            "busy_tokens" => busy.tokens = Some(tokens(cursor)?),
+            _ => busy.fraction = Some(fraction(cursor)?),
+        }
+        Ok(())
+    })?;
+    Ok(PoolConfig {
+        capacity: capacity.ok_or_else(|| cursor.missing("capacity"))?,
+        policy: tree.ok_or_else(|| cursor.missing("policy"))?,
+        max_queue,
+        queue_timeout,
+        brownout_wait,
+        workers: known_workers,
+        busy,
+    })
+}

@@ -1,0 +1,176 @@
+//! Integers and decimals, exactly as they are written: a number's text is never made a float.
+
+use fairgate_core::units::{Alpha, Fraction, OutOfRange, TaskWeight, Tokens, Weight};
+
+use crate::read::cursor::Cursor;
+use crate::read::fault::{Fault, printable};
+
+/// Reads an integer of 0 or more.
+pub(crate) fn count(cursor: &mut Cursor<'_>) -> Result<u64, Fault> {
+    integer(cursor, 0, u64::MAX)
+}
+
+/// Reads a number of tokens.
+pub(crate) fn tokens(cursor: &mut Cursor<'_>) -> Result<Tokens, Fault> {
+    count(cursor).map(Tokens)
+}
+
+/// Reads an integer of 0 to `most`.
+pub(crate) fn small_count(cursor: &mut Cursor<'_>, most: u32) -> Result<u32, Fault> {
+    let mark = cursor.mark();
+    let value = integer(cursor, 0, most.into())?;
+    u32::try_from(value).map_err(|_| Fault::new(mark, format!("must be at most {most}")))
+}
+
+/// Reads a weight: an integer of 1 or more.
+pub(crate) fn weight(cursor: &mut Cursor<'_>) -> Result<Weight, Fault> {
+    let mark = cursor.mark();
+    let value = integer(cursor, 1, u64::MAX)?;
+    Weight::new(value).map_err(|out| Fault::new(mark, out.to_string()))
+}
+
+/// Reads an integer of either sign.
+pub(crate) fn priority(cursor: &mut Cursor<'_>) -> Result<i64, Fault> {
+    let mark = cursor.mark();
+    let text = cursor.number(|| "an integer".into())?;
+    text.parse().map_err(|_| {
+        let expected = match is_integer(text) {
+            true => format!("an integer from {} to {}", i64::MIN, i64::MAX),
+            false => "an integer".into(),
+        };
+        refused(mark, &expected, text)
+    })
+}
+
+/// Reads the weight of a request: 0.001 to 1000000, at most three decimals.
+pub(crate) fn task_weight(cursor: &mut Cursor<'_>) -> Result<TaskWeight, Fault> {
+    decimal(cursor, 3, TaskWeight::from_thousandths)
+}
+
+/// Reads alpha: 0 to 1, at most six decimals.
+pub(crate) fn alpha(cursor: &mut Cursor<'_>) -> Result<Alpha, Fault> {
+    decimal(cursor, 6, Alpha::from_millionths)
+}
+
+/// Reads a part of a worker's batch: 0 to 1000000, at most three decimals.
+pub(crate) fn fraction(cursor: &mut Cursor<'_>) -> Result<Fraction, Fault> {
+    decimal(cursor, 3, Fraction::from_thousandths)
+}
+
+fn refused(mark: usize, expected: &str, text: &str) -> Fault {
+    Fault::new(mark, format!("must be {expected}, not {}", printable(text)))
+}
+
+fn is_integer(text: &str) -> bool {
+    !text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E'))
+}
+
+fn integer(cursor: &mut Cursor<'_>, least: u64, most: u64) -> Result<u64, Fault> {
+    let mark = cursor.mark();
+    let expected = || match most {
+        u64::MAX => format!("an integer of {least} or more"),
+        _ => format!("an integer from {least} to {most}"),
+    };
+    let text = cursor.number(expected)?;
+    match text.parse() {
+        Ok(value) if least <= value && value <= most => Ok(value),
+        Err(_) if text == "-0" && least == 0 => Ok(0),
+        Err(_) if is_integer(text) && !text.starts_with('-') => {
+            Err(refused(mark, &format!("an integer from {least} to {most}"), text))
+        }
+        _ => Err(refused(mark, &expected(), text)),
+    }
+}
+
+/// Reads a decimal as a whole number of its smallest unit, one with `places` decimals.
+fn decimal<T>(
+    cursor: &mut Cursor<'_>,
+    places: u8,
+    unit: impl FnOnce(u64) -> Result<T, OutOfRange>,
+) -> Result<T, Fault> {
+    let mark = cursor.mark();
+    let text = cursor.number(|| "a number".into())?;
+    let out_of_range = |out: OutOfRange| refused(mark, out.allowed, text);
+    match scaled(text, places) {
+        Scaled::Units(units) => unit(units).map_err(out_of_range),
+        // No unit reaches that far, and none is negative: the unit's own words for what it allows.
+        Scaled::Negative | Scaled::Huge => match unit(u64::MAX) {
+            Err(out) => Err(out_of_range(out)),
+            Ok(_) => Err(refused(mark, "smaller", text)),
+        },
+        Scaled::TooFine => Err(Fault::new(
+            mark,
+            format!("must have at most {places} decimals, not {}", printable(text)),
+        )),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Scaled {
+    /// The number, times ten to the number of places.
+    Units(u64),
+    /// It has more decimals than that, trailing zeros not counted.
+    TooFine,
+    /// It has more than twelve digits before the point.
+    Huge,
+    /// It is below 0.
+    Negative,
+}
+
+/// The most digits before the point that [`scaled`] goes into; with six places, the units fit a `u64`.
+const MOST_WHOLE_DIGITS: i64 = 12;
+
+/// Scales a number of JSON's grammar by ten to the `places` (at most 6), exactly, in time linear in its text
+/// however large its exponent is.
+fn scaled(text: &str, places: u8) -> Scaled {
+    let (negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, saturating_exponent(exponent)),
+        None => (text, 0),
+    };
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    // The number is digits × 10^power, with neither leading nor trailing zeros among the digits.
+    let digits = || whole.bytes().chain(decimals.bytes());
+    let all = whole.len() + decimals.len();
+    let leading = digits().take_while(|&d| d == b'0').count();
+    if leading == all {
+        return Scaled::Units(0);
+    }
+    if negative {
+        return Scaled::Negative;
+    }
+    let trailing = digits().rev().take_while(|&d| d == b'0').count();
+    let power = exponent + length(trailing) - length(decimals.len());
+    if power + length(all - leading - trailing) > MOST_WHOLE_DIGITS {
+        return Scaled::Huge;
+    }
+    if power < -i64::from(places) {
+        return Scaled::TooFine;
+    }
+    let mut units = 0;
+    for digit in digits().take(all - trailing).skip(leading) {
+        units = units * 10 + u64::from(digit - b'0');
+    }
+    for _ in 0..power + i64::from(places) {
+        units *= 10;
+    }
+    Scaled::Units(units)
+}
+
+/// An exponent's value, held within ±10^15: further than any line has digits.
+fn saturating_exponent(text: &str) -> i64 {
+    const FURTHEST: i64 = 1_000_000_000_000_000;
+    let digits = text.trim_start_matches(['+', '-']);
+    let mut value = 0i64;
+    for digit in digits.bytes() {
+        value = (value * 10 + i64::from(digit - b'0')).min(FURTHEST);
+    }
+    if text.starts_with('-') { -value } else { value }
+}
+
+fn length(digits: usize) -> i64 {
+    i64::try_from(digits).unwrap_or(i64::MAX / 4)
+}

@@ -1,0 +1,104 @@
+//! The events.
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::event::{Event, Submit};
+use fairgate_core::units::{Micros, TaskWeight};
+
+use crate::write::header::worker;
+use crate::write::json::{Decimal, Json};
+use crate::write::policy::node;
+
+/// Writes an event's line.
+pub(crate) fn event(json: &mut Json, at: Micros, event: &Event) {
+    json.object(|json| {
+        json.field("at", at.0);
+        json.text_field("event", name(event));
+        match event {
+            Event::Submit(it) => submit(json, it),
+            Event::Release { id, tokens } => {
+                json.text_field("id", id);
+                json.optional("tokens", tokens.map(|t| t.0));
+            }
+            Event::Cancel { id } | Event::FirstToken { id } => json.text_field("id", id),
+            Event::Hold { by, flow: name } | Event::Resume { by, flow: name } => {
+                flow(json, *by, name);
+            }
+            Event::Capacity { slots } => json.field("slots", slots),
+            Event::Tick => {}
+            Event::Weight { by, flow: name, weight } => {
+                flow(json, *by, name);
+                json.field("weight", weight.get());
+            }
+            Event::Policy(policy) => node(json.name("policy"), policy.root()),
+            Event::Cap { by, flow: name, slots } => {
+                flow(json, *by, name);
+                json.optional("slots", *slots);
+            }
+            Event::Worker(it) => {
+                json.text_field("name", &it.name);
+                if let Some(state) = it.state {
+                    json.text_field("state", state.name());
+                }
+                worker(json, it);
+            }
+        }
+    });
+}
+
+fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Submit(_) => "submit",
+        Event::Release { .. } => "release",
+        Event::Cancel { .. } => "cancel",
+        Event::Hold { .. } => "hold",
+        Event::Resume { .. } => "resume",
+        Event::Capacity { .. } => "capacity",
+        Event::Tick => "tick",
+        Event::Weight { .. } => "weight",
+        Event::Policy(_) => "policy",
+        Event::Cap { .. } => "cap",
+        Event::Worker(_) => "worker",
+        Event::FirstToken { .. } => "first_token",
+    }
+}
+
+fn flow(json: &mut Json, by: Attribute, name: &str) {
+    json.text_field("by", by.name());
+    json.text_field("flow", name);
+}
+
+fn submit(json: &mut Json, submit: &Submit) {
+    json.text_field("id", &submit.id);
+    for attribute in Attribute::ALL {
+        if let Some(value) = submit.attributes.get(attribute) {
+            json.text_field(attribute.name(), value);
+        }
+    }
+    json.optional("cost", submit.cost.map(|t| t.0));
+    if submit.priority != 0 {
+        json.field("priority", submit.priority);
+    }
+    if submit.weight != TaskWeight::ONE {
+        json.field("weight", Decimal { units: submit.weight.thousandths(), scale: 1000 });
+    }
+    json.optional("input", submit.input.map(|t| t.0));
+    if !submit.cached.is_empty() {
+        json.name("cached").object(|json| {
+            for (worker, tokens) in &submit.cached {
+                json.field(worker, tokens.0);
+            }
+        });
+    }
+    if let Some(pin) = &submit.pin {
+        json.name("pin").object(|json| {
+            json.text_field("worker", &pin.worker);
+            json.optional("rank", pin.rank);
+        });
+    }
+    if let Some(allow) = &submit.allow {
+        json.texts("allow", allow);
+    }
+    if !submit.requires.is_empty() {
+        json.texts("requires", &submit.requires);
+    }
+}

@@ -1,0 +1,130 @@
+//! JSON as it is being written.
+
+use std::fmt::{self, Display, Write};
+
+/// One JSON text, built from its beginning. Commas come by themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Json(String);
+
+impl Json {
+    /// What was written so far.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// All that was written.
+    pub(crate) fn into_string(self) -> String {
+        self.0
+    }
+
+    /// Starts anew, in the same memory.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Ends the line.
+    pub(crate) fn end_line(&mut self) {
+        self.0.push('\n');
+    }
+
+    /// Writes an object as the next value.
+    pub(crate) fn object(&mut self, fields: impl FnOnce(&mut Self)) {
+        self.0.push('{');
+        fields(self);
+        self.0.push('}');
+    }
+
+    /// Writes a list as the next value, by `element` for each.
+    pub(crate) fn list<T>(
+        &mut self,
+        elements: impl IntoIterator<Item = T>,
+        mut element: impl FnMut(&mut Self, T),
+    ) {
+        self.0.push('[');
+        for each in elements {
+            self.comma();
+            element(self, each);
+        }
+        self.0.push(']');
+    }
+
+    /// Writes text as the next value.
+    pub(crate) fn text(&mut self, text: &str) {
+        self.0.push('"');
+        let mut rest = text;
+        while let Some(i) = rest.bytes().position(|b| matches!(b, b'"' | b'\\' | 0..0x20)) {
+            self.0.push_str(&rest[..i]);
+            match rest.as_bytes()[i] {
+                byte @ (b'"' | b'\\') => self.0.extend(['\\', char::from(byte)]),
+                control => self.display(format_args!("\\u{control:04x}")),
+            }
+            rest = &rest[i + 1..];
+        }
+        self.0.push_str(rest);
+        self.0.push('"');
+    }
+
+    /// Writes the name of a field, whose value comes next.
+    pub(crate) fn name(&mut self, name: &str) -> &mut Self {
+        self.comma();
+        self.text(name);
+        self.0.push(':');
+        self
+    }
+
+    /// Writes a field that is text.
+    pub(crate) fn text_field(&mut self, name: &str, value: &str) {
+        self.name(name).text(value);
+    }
+
+    /// Writes a field that is a number, `true` or `false`.
+    pub(crate) fn field(&mut self, name: &str, value: impl Display) {
+        self.name(name).display(value);
+    }
+
+    /// Writes such a field where it has a value.
+    pub(crate) fn optional(&mut self, name: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.field(name, value);
+        }
+    }
+
+    /// Writes a field that is a list of text.
+    pub(crate) fn texts(&mut self, name: &str, values: &[Box<str>]) {
+        self.name(name).list(values, |json, value| json.text(value));
+    }
+
+    fn display(&mut self, value: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "{value}");
+    }
+
+    fn comma(&mut self) {
+        if !self.0.ends_with(['{', '[']) {
+            self.0.push(',');
+        }
+    }
+}
+
+/// A decimal kept as a whole number of units, `scale` (a power of ten) of them in 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decimal {
+    pub(crate) units: u32,
+    pub(crate) scale: u32,
+}
+
+impl Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.", self.units / self.scale)?;
+        let mut rest = self.units % self.scale;
+        let mut unit = self.scale / 10;
+        loop {
+            write!(f, "{}", rest / unit)?;
+            rest %= unit;
+            if rest == 0 {
+                return Ok(());
+            }
+            unit /= 10;
+        }
+    }
+}

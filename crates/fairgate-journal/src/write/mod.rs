@@ -1,0 +1,9 @@
+//! From the core's types to text: compact, one line per event or decision, what has its default left out.
+//! Reading what was written gives back the same values.
+
+mod decision;
+mod event;
+mod header;
+mod json;
+pub(crate) mod policy;
+pub(crate) mod writer;

@@ -1,0 +1,74 @@
+//! Writing a journal, or the decisions of a replay.
+
+use std::io::{self, Write};
+
+use fairgate_core::decision::Decision;
+use fairgate_core::event::{Event, PoolConfig, WorkerState};
+use fairgate_core::units::Micros;
+
+use crate::write::json::Json;
+use crate::write::{decision, event, header};
+
+/// Writes lines of a journal, or of decisions. Each line reaches `W` whole, in one call.
+///
+/// ```
+/// use fairgate_core::event::Event;
+/// use fairgate_core::units::Micros;
+///
+/// let mut writer = fairgate_journal::Writer::new(Vec::new());
+/// writer.write_event(Micros(9), &Event::Cancel { id: "r7".into() })?;
+/// assert_eq!(writer.into_inner(), b"{\"at\":9,\"event\":\"cancel\",\"id\":\"r7\"}\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Writer<W> {
+    output: W,
+    line: Json,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to `output`, which should be buffered where many lines come at once.
+    pub fn new(output: W) -> Self {
+        Self { output, line: Json::default() }
+    }
+
+    /// Writes the first line of a journal.
+    ///
+    /// A worker in the header is up; one whose state is another is an error of kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), and nothing is written.
+    pub fn write_header(&mut self, config: &PoolConfig) -> io::Result<()> {
+        let up = [None, Some(WorkerState::Up)];
+        if let Some(worker) = config.workers.iter().find(|w| !up.contains(&w.state)) {
+            let problem = format!("worker {:?} in a journal's header must be up", worker.name);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        self.write_line(|json| header::header(json, config))
+    }
+
+    /// Writes an event.
+    pub fn write_event(&mut self, at: Micros, event: &Event) -> io::Result<()> {
+        self.write_line(|json| event::event(json, at, event))
+    }
+
+    /// Writes a decision.
+    pub fn write_decision(&mut self, at: Micros, decision: &Decision) -> io::Result<()> {
+        self.write_line(|json| decision::decision(json, at, decision))
+    }
+
+    /// Passes on what `W` has buffered.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
+    /// Gives back what is written to, without flushing it.
+    pub fn into_inner(self) -> W {
+        self.output
+    }
+
+    fn write_line(&mut self, write: impl FnOnce(&mut Json)) -> io::Result<()> {
+        self.line.clear();
+        write(&mut self.line);
+        self.line.end_line();
+        self.output.write_all(self.line.as_str().as_bytes())
+    }
+}

@@ -1,0 +1,62 @@
+//! Every journal of the conformance vectors is read to its end, and reads the same once written again.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use fairgate_core::event::Event;
+use fairgate_core::units::Micros;
+use fairgate_journal::{Reader, Start, Writer};
+
+/// The journals of the vectors, found beside the repository or where `FAIRGATE_SHARED` says.
+fn journals() -> Vec<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from);
+    let Ok(vectors) = fs::read_dir(shared.join("conformance/vectors")) else {
+        eprintln!("no vectors found: nothing is tested");
+        return Vec::new();
+    };
+    let paths = vectors.map(|entry| entry.unwrap().path());
+    let mut journals: Vec<_> =
+        paths.filter(|p| p.to_string_lossy().ends_with(".journal.jsonl")).collect();
+    journals.sort();
+    assert!(!journals.is_empty(), "no journals among the vectors");
+    journals
+}
+
+/// Reads a whole journal; gives also how many lines and bytes it had.
+fn read(journal: impl BufRead) -> (Start, Vec<(Micros, Event)>, (u64, u64)) {
+    let (start, mut reader) = Reader::open(journal).unwrap();
+    let mut events = Vec::new();
+    while let Some(event) = reader.next_event().unwrap() {
+        events.push(event);
+    }
+    (start, events, (reader.line(), reader.bytes_read()))
+}
+
+#[test]
+fn every_journal_is_read_to_its_end() {
+    for path in journals() {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = text.lines().count();
+        let (_, events, read) = read(BufReader::new(File::open(&path).unwrap()));
+        assert_eq!(events.len() + 1, lines);
+        assert_eq!(read, (lines as u64, text.len() as u64));
+    }
+}
+
+#[test]
+fn every_journal_reads_the_same_once_written_again() {
+    for path in journals() {
+        let (start, events, _) = read(BufReader::new(File::open(&path).unwrap()));
+        let mut writer = Writer::new(Vec::new());
+        let Start::Fresh(config) = &start;
+        writer.write_header(config).unwrap();
+        for (at, event) in &events {
+            writer.write_event(*at, event).unwrap();
+        }
+        let (start_again, events_again, _) = read(&writer.into_inner()[..]);
+        assert_eq!((start, events), (start_again, events_again));
+    }
+}
