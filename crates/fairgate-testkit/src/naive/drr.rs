@@ -141,12 +141,16 @@ impl Rule for DrrNode {
         listed.or(default).unwrap_or(&self.policy.classes[0].name)
     }
 
-    fn flows(&self) -> Vec<&Flow> {
-        self.classes.iter().map(|class| &class.flow).collect()
+    fn flow_count(&self) -> usize {
+        self.classes.len()
     }
 
-    fn flows_mut(&mut self) -> Vec<&mut Flow> {
-        self.classes.iter_mut().map(|class| &mut class.flow).collect()
+    fn flow(&self, index: usize) -> &Flow {
+        &self.classes[index].flow
+    }
+
+    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+        &mut self.classes[index].flow
     }
 
     /// "Only the listed classes", and these are there from the start.

@@ -101,12 +101,16 @@ impl Rule for LoadNode {
         request.submit.attributes.get(self.policy.by).unwrap_or(DEFAULT_FLOW)
     }
 
-    fn flows(&self) -> Vec<&Flow> {
-        self.flows.iter().collect()
+    fn flow_count(&self) -> usize {
+        self.flows.len()
     }
 
-    fn flows_mut(&mut self) -> Vec<&mut Flow> {
-        self.flows.iter_mut().collect()
+    fn flow(&self, index: usize) -> &Flow {
+        &self.flows[index]
+    }
+
+    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+        &mut self.flows[index]
     }
 
     fn create_flow(&mut self, name: &str) {

@@ -1,6 +1,5 @@
 //! The pool: how each event is handled.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairgate_core::decision::Reason;
@@ -11,7 +10,7 @@ use fairgate_core::units::Micros;
 use super::decided::Decided;
 use super::request::{Request, input_of};
 use super::tree::Node;
-use super::world::{Flying, World};
+use super::world::{Flying, PerFlow, World};
 
 /// A pool that decides exactly as the replay rules say, and takes all the time it needs.
 #[derive(Clone, Debug)]
@@ -31,9 +30,9 @@ impl NaivePool {
         let mut world = World {
             capacity: config.capacity,
             ticks: 0,
-            holds: BTreeSet::new(),
-            weights: BTreeMap::new(),
-            caps: BTreeMap::new(),
+            holds: PerFlow::new(),
+            weights: PerFlow::new(),
+            caps: PerFlow::new(),
             flying: Vec::new(),
             workers: None,
             workers_added: 0,
@@ -106,22 +105,16 @@ impl NaivePool {
                 self.end_flying(id, tokens.map(|tokens| tokens.0));
             }
             Event::Cancel { id } => self.cancel(id),
-            Event::Hold { by, flow } => {
-                self.world.holds.insert((*by, flow.clone()));
-            }
-            Event::Resume { by, flow } => {
-                self.world.holds.remove(&(*by, flow.clone()));
-            }
+            Event::Hold { by, flow } => self.world.holds.set(*by, flow, ()),
+            Event::Resume { by, flow } => self.world.holds.unset(*by, flow),
             Event::Capacity { slots } => self.world.capacity = *slots,
             Event::Tick => {}
             Event::Weight { by, flow, weight } => {
                 self.root.before_weight_change(*by, flow, &self.world);
-                self.world.weights.insert((*by, flow.clone()), weight.get());
+                self.world.weights.set(*by, flow, weight.get());
             }
             Event::Policy(policy) => self.change_policy(policy),
-            Event::Cap { by, flow, slots } => {
-                self.world.caps.insert((*by, flow.clone()), *slots);
-            }
+            Event::Cap { by, flow, slots } => self.world.caps.set(*by, flow, *slots),
             Event::Worker(change) => self.change_worker(change),
             Event::FirstToken { id } => self.first_token(id),
         }
@@ -220,8 +213,8 @@ impl NaivePool {
     fn change_policy(&mut self, policy: &Policy) {
         let waiting = self.waiting();
         self.root = Node::new(policy.root());
-        self.world.weights.clear();
-        self.world.caps.clear();
+        self.world.weights = PerFlow::new();
+        self.world.caps = PerFlow::new();
         for request in self.flying() {
             self.root.adopt(&request);
         }

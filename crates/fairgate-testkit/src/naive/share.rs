@@ -8,6 +8,9 @@ use super::request::Request;
 use super::tree::{Flow, Pick, Rule, Step};
 use super::world::World;
 
+/// Scores are in parts of 2^-32.
+const SCALE: i128 = 1 << 32;
+
 #[derive(Clone, Debug)]
 pub(super) struct ShareNode {
     policy: Share,
@@ -47,13 +50,13 @@ impl ShareNode {
 
     /// settled = base + floor(served × 2^32 / weight).
     fn settled(&self, flow: &ShareFlow, world: &World) -> i128 {
-        flow.base + (flow.served << 32).div_euclid(i128::from(self.weight(flow, world)))
+        flow.base + (flow.served * SCALE).div_euclid(i128::from(self.weight(flow, world)))
     }
 
     /// score = base + floor((served + pending) × 2^32 / weight).
     fn score(&self, flow: &ShareFlow, world: &World) -> i128 {
         let tokens = flow.served + flow.pending;
-        flow.base + (tokens << 32).div_euclid(i128::from(self.weight(flow, world)))
+        flow.base + (tokens * SCALE).div_euclid(i128::from(self.weight(flow, world)))
     }
 
     /// What a flow would dispatch next, where it is ready: "a flow with as many flying as its cap is
@@ -102,12 +105,16 @@ impl Rule for ShareNode {
         request.submit.attributes.get(self.policy.by).unwrap_or(DEFAULT_FLOW)
     }
 
-    fn flows(&self) -> Vec<&Flow> {
-        self.flows.iter().map(|flow| &flow.flow).collect()
+    fn flow_count(&self) -> usize {
+        self.flows.len()
     }
 
-    fn flows_mut(&mut self) -> Vec<&mut Flow> {
-        self.flows.iter_mut().map(|flow| &mut flow.flow).collect()
+    fn flow(&self, index: usize) -> &Flow {
+        &self.flows[index].flow
+    }
+
+    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+        &mut self.flows[index].flow
     }
 
     fn create_flow(&mut self, name: &str) {

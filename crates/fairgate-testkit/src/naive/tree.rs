@@ -67,9 +67,12 @@ pub(super) trait Rule {
     /// The name of the flow to which a request belongs.
     fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str;
 
-    fn flows(&self) -> Vec<&Flow>;
+    /// How many flows have come into being.
+    fn flow_count(&self) -> usize;
 
-    fn flows_mut(&mut self) -> Vec<&mut Flow>;
+    fn flow(&self, index: usize) -> &Flow;
+
+    fn flow_mut(&mut self, index: usize) -> &mut Flow;
 
     /// Brings a flow into being, with counters at 0.
     fn create_flow(&mut self, name: &str);
@@ -134,16 +137,20 @@ impl Node {
         }
     }
 
+    fn flows(&self) -> impl Iterator<Item = &Flow> {
+        (0..self.rule().flow_count()).map(|index| self.flow(index))
+    }
+
     fn flow_index(&self, name: &str) -> Option<usize> {
-        self.rule().flows().iter().position(|flow| *flow.name == *name)
+        self.flows().position(|flow| *flow.name == *name)
     }
 
     fn flow(&self, index: usize) -> &Flow {
-        self.rule().flows().swap_remove(index)
+        self.rule().flow(index)
     }
 
     fn flow_mut(&mut self, index: usize) -> &mut Flow {
-        self.rule_mut().flows_mut().swap_remove(index)
+        self.rule_mut().flow_mut(index)
     }
 
     /// The index of the flow to which a request belongs, where it has come into being.
@@ -162,7 +169,7 @@ impl Node {
 
     /// All that waits in this node, in no order.
     pub(super) fn waiting(&self) -> Vec<&Arc<Request>> {
-        self.rule().flows().into_iter().flat_map(Flow::waiting).collect()
+        self.flows().flat_map(Flow::waiting).collect()
     }
 
     pub(super) fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
@@ -242,7 +249,7 @@ impl Node {
     /// Lets each node of the tree look at which of its flows are ready.
     pub(super) fn look(&mut self, world: &World, busy: BusyThresholds) {
         self.rule_mut().look(world, busy);
-        for index in 0..self.rule().flows().len() {
+        for index in 0..self.rule().flow_count() {
             let busy_inside = self.busy_inside(index, busy);
             if let Inside::Node(node) = &mut self.flow_mut(index).inside {
                 node.look(world, busy_inside);
@@ -253,8 +260,8 @@ impl Node {
     /// Lets each node of the tree see a rise of the tick counter.
     pub(super) fn tune(&mut self, ticks: u64) {
         self.rule_mut().tune(ticks);
-        for flow in self.rule_mut().flows_mut() {
-            if let Inside::Node(node) = &mut flow.inside {
+        for index in 0..self.rule().flow_count() {
+            if let Inside::Node(node) = &mut self.flow_mut(index).inside {
                 node.tune(ticks);
             }
         }
@@ -267,8 +274,8 @@ impl Node {
         {
             self.rule_mut().before_weight_change(index, world);
         }
-        for flow in self.rule_mut().flows_mut() {
-            if let Inside::Node(node) = &mut flow.inside {
+        for index in 0..self.rule().flow_count() {
+            if let Inside::Node(node) = &mut self.flow_mut(index).inside {
                 node.before_weight_change(by, name, world);
             }
         }
@@ -280,7 +287,7 @@ impl Node {
     pub(super) fn victim(&self, newcomer: Option<&Arc<Request>>) -> Arc<Request> {
         let home = newcomer.map(|request| self.rule().flow_name(request));
         let mut waiting: BTreeMap<&str, usize> = BTreeMap::new();
-        for flow in self.rule().flows() {
+        for flow in self.flows() {
             waiting.insert(&flow.name, flow.waiting().len());
         }
         if let Some(home) = home {

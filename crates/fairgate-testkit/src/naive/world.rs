@@ -2,7 +2,7 @@
 //! capacity, what flies, and the workers.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
@@ -11,19 +11,38 @@ use fairgate_core::policy::BusyThresholds;
 
 use super::request::{Request, cached_on, input_of};
 
-/// A flow as events name it: the attribute and the flow's name.
-pub(super) type FlowName = (Attribute, Box<str>);
+/// What events said about flows, by the attribute and the flow's name.
+#[derive(Clone, Debug)]
+pub(super) struct PerFlow<T>(BTreeMap<Attribute, BTreeMap<Box<str>, T>>);
+
+impl<T> PerFlow<T> {
+    pub(super) fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    pub(super) fn get(&self, by: Attribute, flow: &str) -> Option<&T> {
+        self.0.get(&by)?.get(flow)
+    }
+
+    pub(super) fn set(&mut self, by: Attribute, flow: &str, value: T) {
+        self.0.entry(by).or_default().insert(flow.into(), value);
+    }
+
+    pub(super) fn unset(&mut self, by: Attribute, flow: &str) {
+        self.0.entry(by).or_default().remove(flow);
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) capacity: u64,
     /// The pool's tick counter.
     pub(super) ticks: u64,
-    pub(super) holds: BTreeSet<FlowName>,
+    pub(super) holds: PerFlow<()>,
     /// Weights set by events since the policy came into place.
-    pub(super) weights: BTreeMap<FlowName, u64>,
+    pub(super) weights: PerFlow<u64>,
     /// Caps set by events since the policy came into place; `None` is no cap.
-    pub(super) caps: BTreeMap<FlowName, Option<u64>>,
+    pub(super) caps: PerFlow<Option<u64>>,
     pub(super) flying: Vec<Flying>,
     /// The workers in the order in which they were added; `None` where none was ever named.
     pub(super) workers: Option<Vec<Worker>>,
@@ -61,17 +80,17 @@ pub(super) struct Worker {
 
 impl World {
     pub(super) fn is_held(&self, by: Attribute, flow: &str) -> bool {
-        self.holds.contains(&(by, flow.into()))
+        self.holds.get(by, flow).is_some()
     }
 
     /// The weight that an event gave this flow.
     pub(super) fn weight_event(&self, by: Attribute, flow: &str) -> Option<u64> {
-        self.weights.get(&(by, flow.into())).copied()
+        self.weights.get(by, flow).copied()
     }
 
     /// The cap, or the absence of one, that an event gave this flow.
     pub(super) fn cap_event(&self, by: Attribute, flow: &str) -> Option<Option<u64>> {
-        self.caps.get(&(by, flow.into())).copied()
+        self.caps.get(by, flow).copied()
     }
 
     /// "worker: adds it or changes what is named."
