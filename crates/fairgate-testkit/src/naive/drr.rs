@@ -1,0 +1,208 @@
+//! drr — deficit round robin.
+
+use std::cmp::Ordering;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::policy::{BusyThresholds, Class, Drr};
+
+use super::request::Request;
+use super::tree::{Flow, Pick, Rule, Step};
+use super::world::World;
+
+#[derive(Clone, Debug)]
+pub(super) struct DrrNode {
+    policy: Drr,
+    classes: Vec<DrrClass>,
+    /// The index of the class at the cursor.
+    cursor: usize,
+    stayed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct DrrClass {
+    flow: Flow,
+    deficit: i128,
+}
+
+/// A class as one look at the node sees it.
+struct Seen {
+    is_empty: bool,
+    /// Its head, where it is ready.
+    pick: Option<Pick>,
+    quantum: i128,
+}
+
+impl DrrNode {
+    pub(super) fn new(policy: &Drr) -> Self {
+        let flow = |class: &Class| Flow::new(&class.name, &class.inside);
+        let classes = policy.classes.iter().map(|c| DrrClass { flow: flow(c), deficit: 0 });
+        Self { policy: policy.clone(), classes: classes.collect(), cursor: 0, stayed: false }
+    }
+
+    fn next(&self, index: usize) -> usize {
+        (index + 1) % self.classes.len()
+    }
+
+    fn quantum(&self, index: usize, world: &World) -> i128 {
+        let class = &self.policy.classes[index];
+        let event = world.weight_event(self.policy.by, &class.name);
+        i128::from(event.unwrap_or(class.quantum.get()))
+    }
+
+    /// "becomes 0" and "reset": with `settle`, only of a deficit over 0.
+    fn reset(&self, deficit: i128) -> i128 {
+        if self.policy.settle { deficit.min(0) } else { 0 }
+    }
+
+    fn pick_in_class(&self, index: usize, world: &World, busy: BusyThresholds) -> Option<Pick> {
+        let class = &self.policy.classes[index];
+        let busy = if class.busy.is_stated() { class.busy } else { busy };
+        self.classes[index].flow.pick(self.policy.by, world, busy)
+    }
+
+    fn see(&self, index: usize, world: &World, busy: BusyThresholds) -> Seen {
+        Seen {
+            is_empty: self.classes[index].flow.waiting().is_empty(),
+            pick: self.pick_in_class(index, world, busy),
+            quantum: self.quantum(index, world),
+        }
+    }
+
+    /// The classes in ring order from the cursor; where it stayed, but cannot go on, from the next.
+    fn visiting_order(&self) -> Vec<usize> {
+        let first = if self.stayed { self.next(self.cursor) } else { self.cursor };
+        (0..self.classes.len()).map(|i| (first + i) % self.classes.len()).collect()
+    }
+
+    /// The class to dispatch from, with all deficits as they are before the charge.
+    fn choose(&self, seen: &[Seen]) -> Option<(usize, Vec<i128>)> {
+        let mut deficits: Vec<i128> = self.classes.iter().map(|class| class.deficit).collect();
+        let covers = |index: usize, deficit: i128| cost(&seen[index]).is_some_and(|c| deficit >= c);
+
+        // 1. Where the cursor stayed on its class and that class can afford its head, dispatch it.
+        if self.stayed && covers(self.cursor, deficits[self.cursor]) {
+            return Some((self.cursor, deficits));
+        }
+
+        // 2. Visit each class once.
+        let order = self.visiting_order();
+        for &index in &order {
+            if seen[index].is_empty {
+                deficits[index] = self.reset(deficits[index]);
+                continue;
+            }
+            if seen[index].pick.is_none() {
+                continue;
+            }
+            if !covers(index, deficits[index]) {
+                deficits[index] += seen[index].quantum;
+            }
+            if covers(index, deficits[index]) {
+                return Some((index, deficits));
+            }
+        }
+
+        // 3. The fewest further whole rounds that any ready class needs, for every ready class.
+        let ready: Vec<usize> = order.into_iter().filter(|&i| seen[i].pick.is_some()).collect();
+        let needs = |&index: &usize| {
+            let missing = cost(&seen[index]).expect("it is ready") - deficits[index];
+            div_ceil(missing, seen[index].quantum)
+        };
+        let rounds = ready.iter().map(needs).min()?;
+        for &index in &ready {
+            deficits[index] += rounds * seen[index].quantum;
+        }
+        let first = ready.into_iter().find(|&index| covers(index, deficits[index]));
+        Some((first.expect("the one that needs the fewest rounds"), deficits))
+    }
+}
+
+/// The cost of a ready class's head.
+fn cost(seen: &Seen) -> Option<i128> {
+    seen.pick.as_ref().map(|pick| i128::from(pick.request.cost))
+}
+
+/// ceil(a / b), for b over 0.
+fn div_ceil(a: i128, b: i128) -> i128 {
+    a.div_euclid(b) + i128::from(a.rem_euclid(b) != 0)
+}
+
+impl Rule for DrrNode {
+    fn by(&self) -> Attribute {
+        self.policy.by
+    }
+
+    /// "A request that names none of them, or nothing, goes to the class named in `default` (default:
+    /// the first listed)."
+    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
+        let named = request.submit.attributes.get(self.policy.by);
+        let listed = named.filter(|name| self.class(name).is_some());
+        let default = self.policy.default.as_deref();
+        listed.or(default).unwrap_or(&self.policy.classes[0].name)
+    }
+
+    fn flow_count(&self) -> usize {
+        self.classes.len()
+    }
+
+    fn flow(&self, index: usize) -> &Flow {
+        &self.classes[index].flow
+    }
+
+    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+        &mut self.classes[index].flow
+    }
+
+    /// "Only the listed classes", and these are there from the start.
+    fn create_flow(&mut self, _name: &str) {}
+
+    fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
+        let see = |index| self.see(index, world, busy);
+        let mut seen: Vec<Seen> = (0..self.classes.len()).map(see).collect();
+        let (index, deficits) = self.choose(&seen)?;
+        let pick = seen.swap_remove(index).pick.expect("what is chosen is ready");
+        Some(pick.through(index, deficits))
+    }
+
+    fn charge(&mut self, step: &Step, cost: u64, world: &World, busy: BusyThresholds) {
+        for (class, deficit) in self.classes.iter_mut().zip(&step.deficits) {
+            class.deficit = *deficit;
+        }
+        self.classes[step.flow].deficit -= i128::from(cost);
+        let left = self.classes[step.flow].deficit;
+
+        if self.classes[step.flow].flow.waiting().is_empty() {
+            // Class empty: deficit 0, the cursor moves to the next class.
+            self.classes[step.flow].deficit = self.reset(left);
+            (self.cursor, self.stayed) = (self.next(step.flow), false);
+            return;
+        }
+        let next_head = self.pick_in_class(step.flow, world, busy);
+        let affords = next_head.map(|pick| left.cmp(&i128::from(pick.request.cost)));
+        if matches!(affords, Some(Ordering::Equal | Ordering::Greater)) {
+            // Next head already affordable: the cursor stays.
+            (self.cursor, self.stayed) = (step.flow, true);
+        } else {
+            (self.cursor, self.stayed) = (self.next(step.flow), false);
+        }
+    }
+
+    /// "A class that loses its last waiting request in any other way has its deficit reset at once."
+    fn emptied(&mut self, index: usize) {
+        self.classes[index].deficit = self.reset(self.classes[index].deficit);
+    }
+
+    /// "`settle: true`: on release with tokens the class's deficit falls by tokens − cost", and a refund
+    /// that comes to an empty class is credit of the idle, and goes.
+    fn ended(&mut self, index: usize, cost: u64, tokens: Option<u64>, _generation: u64) {
+        let Some(tokens) = tokens.filter(|_| self.policy.settle) else { return };
+        self.classes[index].deficit -= i128::from(tokens) - i128::from(cost);
+        if self.classes[index].flow.waiting().is_empty() {
+            self.classes[index].deficit = self.reset(self.classes[index].deficit);
+        }
+    }
+
+    fn class(&self, name: &str) -> Option<&Class> {
+        self.policy.classes.iter().find(|class| *class.name == *name)
+    }
+}

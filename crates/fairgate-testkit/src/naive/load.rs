@@ -1,0 +1,160 @@
+//! load — the load function.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
+use fairgate_core::policy::{BusyThresholds, Load};
+
+use super::request::Request;
+use super::tree::{Flow, Pick, Rule, Step};
+use super::world::World;
+
+/// How many totals of Q are kept.
+const TOTALS: usize = 10;
+/// 1, in millionths.
+const ONE: u128 = 1_000_000;
+/// What alpha falls or rises by: 0.01, in millionths.
+const ALPHA_STEP: u128 = 10_000;
+/// Above this alpha does not rise: 0.5, in millionths.
+const ALPHA_TOP: u128 = 500_000;
+
+#[derive(Clone, Debug)]
+pub(super) struct LoadNode {
+    policy: Load,
+    flows: Vec<Flow>,
+    /// In millionths.
+    alpha: u128,
+    /// The last totals of Q, the oldest first.
+    totals: Vec<u128>,
+}
+
+impl LoadNode {
+    pub(super) fn new(policy: &Load) -> Self {
+        let alpha = u128::from(policy.alpha.millionths());
+        Self { policy: policy.clone(), flows: Vec::new(), alpha, totals: Vec::new() }
+    }
+
+    /// "A ready flow whose D has reached `max_wait_ticks` goes before all others, and dispatches its
+    /// oldest request whatever its priority; largest D first, ties to the lower seq of those oldest
+    /// requests." One whose oldest request has no open place competes like any other.
+    fn pick_late(&self, ready: &[usize], world: &World, busy: BusyThresholds) -> Option<Pick> {
+        let max_wait = u128::from(self.policy.max_wait_ticks?);
+        let late = ready.iter().filter_map(|&index| {
+            let oldest = self.flows[index].oldest()?;
+            let is_late = age(&self.flows[index], world.ticks) >= max_wait;
+            (is_late && world.is_open(oldest, busy)).then_some((index, oldest))
+        });
+        let (index, oldest) = late.min_by_key(|(index, oldest)| {
+            (Reverse(age(&self.flows[*index], world.ticks)), oldest.seq)
+        })?;
+        let pick = Pick { request: Arc::clone(oldest), steps: Vec::new() };
+        Some(pick.through(index, Vec::new()))
+    }
+
+    fn keep_total(&mut self) {
+        self.totals.push(self.flows.iter().map(depth).sum());
+        if self.totals.len() > TOTALS {
+            self.totals.remove(0);
+        }
+    }
+
+    /// "Where two or more flows wait and 4·(n·ΣD² − (ΣD)²) > (ΣD)²".
+    fn ages_vary(&self, ticks: u64) -> bool {
+        let waiting = self.flows.iter().filter(|flow| !flow.waiting().is_empty());
+        let ages: Vec<u128> = waiting.map(|flow| age(flow, ticks)).collect();
+        let n = ages.len() as u128;
+        let sum: u128 = ages.iter().sum();
+        let squares: u128 = ages.iter().map(|d| d * d).sum();
+        n >= 2 && 4 * (n * squares - sum * sum) > sum * sum
+    }
+
+    /// "older = the first floor(k/2) of them, newer = the rest: where the older sum is over 0 and newer
+    /// mean > 1.2 × older mean".
+    fn load_grows(&self) -> bool {
+        if self.totals.len() < 2 {
+            return false;
+        }
+        let (older, newer) = self.totals.split_at(self.totals.len() / 2);
+        let (older_sum, newer_sum) = (older.iter().sum::<u128>(), newer.iter().sum::<u128>());
+        let (older_count, newer_count) = (older.len() as u128, newer.len() as u128);
+        older_sum > 0 && 10 * newer_sum * older_count > 12 * older_sum * newer_count
+    }
+}
+
+/// Q: the sum of weights waiting in the flow, in thousandths.
+fn depth(flow: &Flow) -> u128 {
+    flow.waiting().iter().map(|request| u128::from(request.submit.weight.thousandths())).sum()
+}
+
+/// D: ticks since the flow's oldest waiting request was submitted.
+fn age(flow: &Flow, ticks: u64) -> u128 {
+    flow.oldest().map_or(0, |oldest| u128::from(ticks - oldest.tick))
+}
+
+impl Rule for LoadNode {
+    fn by(&self) -> Attribute {
+        self.policy.by
+    }
+
+    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
+        request.submit.attributes.get(self.policy.by).unwrap_or(DEFAULT_FLOW)
+    }
+
+    fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    fn flow(&self, index: usize) -> &Flow {
+        &self.flows[index]
+    }
+
+    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+        &mut self.flows[index]
+    }
+
+    fn create_flow(&mut self, name: &str) {
+        self.flows.push(Flow::new(name, &self.policy.inside));
+    }
+
+    /// "Over the ready flows, Qmax and Dmax are the largest (0 counts as 1). Pick the largest
+    /// alpha·Dmax·Q + (1 000 000 − alpha)·Qmax·D; ties go to the lower seq of the heads."
+    fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
+        let picks = self
+            .flows
+            .iter()
+            .enumerate()
+            .filter_map(|(index, flow)| Some((index, flow.pick(self.policy.by, world, busy)?)));
+        let picks: Vec<(usize, Pick)> = picks.collect();
+        let ready: Vec<usize> = picks.iter().map(|(index, _)| *index).collect();
+        if let Some(late) = self.pick_late(&ready, world, busy) {
+            return Some(late);
+        }
+        let q = |index: usize| depth(&self.flows[index]);
+        let d = |index: usize| age(&self.flows[index], world.ticks);
+        let q_max = ready.iter().map(|&index| q(index)).max()?.max(1);
+        let d_max = ready.iter().map(|&index| d(index)).max()?.max(1);
+        let (index, pick) = picks.into_iter().min_by_key(|(index, pick)| {
+            let load = self.alpha * d_max * q(*index) + (ONE - self.alpha) * q_max * d(*index);
+            (Reverse(load), pick.request.seq)
+        })?;
+        Some(pick.through(index, Vec::new()))
+    }
+
+    /// The load function charges nothing.
+    fn charge(&mut self, _step: &Step, _cost: u64, _world: &World, _busy: BusyThresholds) {}
+
+    /// `auto_tune`, at each rise of the counter, over the flows in which something waits, held or not.
+    fn tune(&mut self, ticks: u64) {
+        // A node's history begins with the first request in it, and so do its flows.
+        if !self.policy.auto_tune || self.flows.is_empty() {
+            return;
+        }
+        self.keep_total();
+        if self.ages_vary(ticks) {
+            self.alpha = self.alpha.saturating_sub(ALPHA_STEP);
+        } else if self.load_grows() && self.alpha < ALPHA_TOP {
+            self.alpha = (self.alpha + ALPHA_STEP).min(ALPHA_TOP);
+        }
+    }
+}
