@@ -87,6 +87,18 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::Duplicate,
+        Self::QueueFull,
+        Self::PushedOut,
+        Self::NoWorker,
+        Self::Overloaded,
+        Self::ClassRequests,
+        Self::ClassInputTokens,
+        Self::ClassCachedTokens,
+    ];
+
     /// The stable code that journals and callers see.
     pub fn code(self) -> &'static str {
         match self {
