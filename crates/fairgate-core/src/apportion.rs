@@ -31,10 +31,8 @@ pub fn apportion(slots: u64, weights: &[Weight]) -> Vec<u64> {
     let sum: u128 = given.iter().map(|g| u128::from(*g)).sum();
     if sum < u128::from(slots) {
         let short = usize::try_from(u128::from(slots) - sum).expect("fewer than flows");
-        let mut below: Vec<(Reverse<u128>, usize)> = (0..due.len())
-            .filter(|i| due[*i].0 > 0)
-            .map(|i| (Reverse(due[i].1), i))
-            .collect();
+        let mut below: Vec<(Reverse<u128>, usize)> =
+            (0..due.len()).filter(|i| due[*i].0 > 0).map(|i| (Reverse(due[i].1), i)).collect();
         below.sort_unstable();
         below.into_iter().take(short).for_each(|(_, i)| given[i] += 1);
     } else {
@@ -91,9 +89,11 @@ mod tests {
     /// The rule as it is written, one slot at a time, with the fractions cross-multiplied.
     fn one_by_one(total: u64, weights: &[u64]) -> Vec<u64> {
         let sum: i128 = weights.iter().map(|w| i128::from(*w)).sum();
-        let mut given: Vec<u64> =
-            weights.iter().map(|w| (u128::from(total) * u128::from(*w) / sum as u128) as u64)
-                .map(|g| g.max(1)).collect();
+        let mut given: Vec<u64> = weights
+            .iter()
+            .map(|w| (u128::from(total) * u128::from(*w) / sum as u128) as u64)
+            .map(|g| g.max(1))
+            .collect();
         let above = |given: &[u64], i: usize| {
             i128::from(given[i]) * sum - i128::from(total) * i128::from(weights[i])
         };

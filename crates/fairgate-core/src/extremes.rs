@@ -143,9 +143,8 @@ impl Extremes {
             self.search(2 * node, direction, best);
             self.search(2 * node + 1, direction, best);
         } else if let Some(found) = direction.furthest_on(&state.chain) {
-            let better = |held: &(u128, Best)| {
-                found.0 > held.0 || (found.0 == held.0 && found.1 < held.1)
-            };
+            let better =
+                |held: &(u128, Best)| found.0 > held.0 || (found.0 == held.0 && found.1 < held.1);
             if best.as_ref().is_none_or(better) {
                 *best = Some(found);
             }
@@ -237,8 +236,7 @@ fn better(a: Option<Best>, b: Option<Best>) -> Option<Best> {
 fn merge(left: &[Corner], right: &[Corner], chain: &mut Vec<Corner>) {
     let (mut l, mut r) = (0, 0);
     while l < left.len() || r < right.len() {
-        let from_left =
-            r == right.len() || (l < left.len() && left[l].order() <= right[r].order());
+        let from_left = r == right.len() || (l < left.len() && left[l].order() <= right[r].order());
         let (corners, at) = if from_left { (left, &mut l) } else { (right, &mut r) };
         let before = at.checked_sub(1).map(|i| corners[i]);
         push(chain, corners[*at], before);
@@ -340,7 +338,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
             (state >> 33) % below
         };
-        for (flows, span) in [(1, 3), (5, 3), (40, 4), (40, 40), (700, 9), (700, 100_000), (900, 0)] {
+        for (flows, span) in [(1, 3), (5, 3), (40, 4), (40, 40), (700, 9), (700, 100_000), (900, 0)]
+        {
             let mut extremes = Extremes::default();
             let mut points = vec![None; flows as usize];
             for seq in 0..6000 {

@@ -19,6 +19,7 @@ mod queue;
 mod requests;
 mod rounds;
 pub mod share;
+pub mod snapshot;
 mod tree;
 pub mod units;
 mod workers;

@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use crate::arbiter::Context;
 use crate::decision::{Decision, Grant, GrantedPlace, Limit, Reason, Reject, Sink};
 use crate::event::{Event, PoolConfig, Submit, WorkerChange};
 use crate::policy::{BusyThresholds, Policy};
@@ -57,7 +56,11 @@ impl core::error::Error for TimeWentBack {}
 /// The context of the moment, borrowing only what it names.
 macro_rules! context {
     ($pool:ident) => {
-        Context { requests: &$pool.requests, ticks: $pool.ticks, capacity: $pool.capacity }
+        $crate::arbiter::Context {
+            requests: &$pool.requests,
+            ticks: $pool.ticks,
+            capacity: $pool.capacity,
+        }
     };
 }
 pub(crate) use context;
@@ -233,8 +236,7 @@ impl Pool {
 
     fn request(&self, submit: &Submit, want: &Want) -> Request {
         let seq = Seq(self.next_seq);
-        let mut request =
-            Request::new(&submit.id, &submit.attributes, seq, self.now, self.ticks);
+        let mut request = Request::new(&submit.id, &submit.attributes, seq, self.now, self.ticks);
         request.priority = submit.priority;
         request.weight = submit.weight;
         request.input = submit.input.or(submit.cost).unwrap_or(Tokens(1));
@@ -347,9 +349,8 @@ impl Pool {
     }
 
     fn grant(&mut self, slot: Slot, sink: &mut impl Sink) {
-        let why = sink
-            .wants_why(self.requests.get(slot).texts.id())
-            .then(|| Box::new(self.why(slot)));
+        let why =
+            sink.wants_why(self.requests.get(slot).texts.id()).then(|| Box::new(self.why(slot)));
         let generations = self.tree.dispatch(slot, context!(self));
         let place = self.place(slot);
         let prefill = match place {

@@ -64,7 +64,13 @@ pub(crate) struct Flight {
 
 impl Request {
     /// A request as it arrives; it has no place in any list yet.
-    pub(crate) fn new(id: &str, attributes: &Attributes, seq: Seq, at: Micros, tick: Ticks) -> Self {
+    pub(crate) fn new(
+        id: &str,
+        attributes: &Attributes,
+        seq: Seq,
+        at: Micros,
+        tick: Ticks,
+    ) -> Self {
         Self {
             texts: Texts::pack(id, attributes),
             seq,

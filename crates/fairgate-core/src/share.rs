@@ -76,7 +76,7 @@ pub(crate) struct Share {
     pub(crate) flows: Vec<FlowState>,
     pub(crate) virtual_time: Score,
     /// How often virtual time has risen.
-    rises: u64,
+    pub(crate) rises: u64,
     ready: BTreeSet<Key>,
     partition: Option<Box<Partition>>,
 }
@@ -241,8 +241,7 @@ impl Share {
     fn enter(&mut self, flow: Local, key: Option<Key>) {
         let state = &mut self.flows[flow as usize];
         let below = |partition: &Partition| {
-            partition.divided.is_some()
-                && u64::from(state.flying) < partition.slots[flow as usize]
+            partition.divided.is_some() && u64::from(state.flying) < partition.slots[flow as usize]
         };
         if let Some(partition) = &mut self.partition {
             if let Some(old) = state.key {

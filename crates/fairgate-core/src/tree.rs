@@ -148,9 +148,10 @@ impl Tree {
             }
             Node::Drr(drr) => {
                 let said = &self.directives.weights[by];
-                let quanta = drr.classes.iter().map(|class| {
-                    said.get(&class.name).copied().unwrap_or(class.quantum)
-                });
+                let quanta = drr
+                    .classes
+                    .iter()
+                    .map(|class| said.get(&class.name).copied().unwrap_or(class.quantum));
                 let locals = vec![None; drr.classes.len()];
                 (Discipline::Drr(Drr::new(quanta, drr.settle)), locals)
             }
@@ -254,12 +255,7 @@ impl Tree {
     }
 
     /// A request starts to wait: returns its queue.
-    pub(crate) fn enter(
-        &mut self,
-        slot: Slot,
-        attributes: &Attributes,
-        cx: Context<'_>,
-    ) -> u32 {
+    pub(crate) fn enter(&mut self, slot: Slot, attributes: &Attributes, cx: Context<'_>) -> u32 {
         let queue = self.queue_for(attributes);
         self.queues[queue as usize].push(slot, cx.requests.get(slot));
         self.for_flows_around(queue, |tree, flow| {
@@ -353,7 +349,8 @@ impl Tree {
         (self.nodes[node as usize].arbiter(), local)
     }
 
-    fn mark_flow(&mut self, flow: u32) {
+    /// A flow will be looked at again.
+    pub(crate) fn mark_flow(&mut self, flow: u32) {
         let state = &mut self.flows[flow as usize];
         if !state.marked {
             state.marked = true;
@@ -414,7 +411,8 @@ impl Tree {
         }
         // A drr class has its quantum before it has a flow.
         for node in &mut self.nodes {
-            if let (Discipline::Drr(drr), Some(class)) = (&mut node.discipline, node.level.class(name))
+            if let (Discipline::Drr(drr), Some(class)) =
+                (&mut node.discipline, node.level.class(name))
                 && node.level.node.by() == by
                 && node.locals[class as usize].is_none()
             {

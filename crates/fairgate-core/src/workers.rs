@@ -117,6 +117,13 @@ impl Worker {
         }
     }
 
+    /// A worker as a snapshot tells it.
+    pub(crate) fn from_change(change: &WorkerChange) -> Self {
+        let mut worker = Self::new(&change.name);
+        worker.change(change);
+        worker
+    }
+
     fn change(&mut self, change: &WorkerChange) {
         self.state = change.state.unwrap_or(self.state);
         self.slots = change.slots.or(self.slots);
@@ -137,9 +144,10 @@ impl Worker {
 
     /// The ranks that a request may run on.
     fn eligible_ranks(&self, want: &Want) -> core::ops::Range<u32> {
-        let listed = want.allow.as_ref().is_none_or(|allow| {
-            allow.binary_search_by(|name| (**name).cmp(&self.name)).is_ok()
-        });
+        let listed = want
+            .allow
+            .as_ref()
+            .is_none_or(|allow| allow.binary_search_by(|name| (**name).cmp(&self.name)).is_ok());
         if !self.is_counted()
             || !listed
             || !want.requires.iter().all(|taint| self.taints.contains(taint))
@@ -178,17 +186,21 @@ impl Worker {
 impl Want {
     /// What a request demands, in one order however it was written.
     pub(crate) fn of(submit: &Submit) -> Self {
-        let sorted = |names: &[Box<str>]| {
-            let mut names = names.to_vec();
-            names.sort_unstable();
-            names.dedup();
-            names
-        };
         Self {
             pin: submit.pin.clone(),
-            allow: submit.allow.as_deref().map(sorted),
-            requires: sorted(&submit.requires),
+            allow: submit.allow.clone(),
+            requires: submit.requires.clone(),
         }
+        .sorted()
+    }
+
+    /// The same want with its lists in order and without repetition.
+    pub(crate) fn sorted(mut self) -> Self {
+        for names in self.allow.iter_mut().chain([&mut self.requires]) {
+            names.sort_unstable();
+            names.dedup();
+        }
+        self
     }
 }
 
@@ -314,6 +326,16 @@ impl Workers {
         load.flights += 1;
         self.filled(place);
         prefill
+    }
+
+    /// A flight from a snapshot is on its place again.
+    pub(crate) fn board_again(&mut self, place: Place, prefill: Tokens) {
+        let Some(worker) = self.list.get_mut(&place.worker) else { return };
+        let ranks = worker.loads.len().max(place.rank as usize + 1);
+        worker.loads.resize_with(ranks, PlaceLoad::default);
+        let load = &mut worker.loads[place.rank as usize];
+        load.prefill += u128::from(prefill.0);
+        load.flights += 1;
     }
 
     /// A request's prefill, or what is left of it, is over.
@@ -444,13 +466,7 @@ impl Workers {
     }
 
     /// A queue watches whether a want is open under its thresholds; returns the demand.
-    pub(crate) fn watch(
-        &mut self,
-        queue: u32,
-        role: Role,
-        want: u32,
-        busy: BusyThresholds,
-    ) -> u32 {
+    pub(crate) fn watch(&mut self, queue: u32, role: Role, want: u32, busy: BusyThresholds) -> u32 {
         let index = self.demands.hold(&(want, busy));
         if !self.watched.contains_key(&index) {
             self.wants.hold_again(want);

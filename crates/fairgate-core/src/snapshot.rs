@@ -1,0 +1,555 @@
+//! A pool's whole state as plain data, and a pool made from it again.
+//!
+//! [`Pool::snapshot`] between any two events, then [`Pool::restore`], and the same further events give the same
+//! decisions. A snapshot holds what cannot be worked out again: counters, requests, and what was said about
+//! flows and workers. Heads, rankings and a place's load follow from those and are built anew.
+//!
+//! A snapshot may come from outside, so restoring checks it: whatever it holds, the result is a pool whose
+//! arithmetic stays in range, or an error that names the field.
+
+use core::fmt;
+use std::collections::BTreeSet;
+
+use crate::attribute::{Attribute, Attributes};
+use crate::event::{MAX_RANKS, Pin, WorkerChange, WorkerState};
+use crate::policy::{BusyThresholds, Policy};
+use crate::pool::{Limits, Pool, context};
+use crate::requests::{Flight, Request, Requests, Seq};
+use crate::share::BoundState;
+use crate::tree::{Child, Directives, Discipline, Tree};
+use crate::units::{Alpha, Micros, TaskWeight, Ticks, Tokens, Weight};
+use crate::workers::{Place, Want, Worker, Workers};
+
+/// A pool at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The time of the last event.
+    pub now: Micros,
+    /// How many granted requests have ended.
+    pub ticks: Ticks,
+    /// The seq that the next accepted submit gets.
+    pub next_seq: u64,
+    /// How many grants there were.
+    pub grants: u64,
+    /// How many requests may fly.
+    pub capacity: u64,
+    /// The policy in force.
+    pub policy: Policy,
+    /// How many may wait.
+    pub max_queue: Option<u64>,
+    /// How long a request may wait.
+    pub queue_timeout: Option<Micros>,
+    /// After how long a wait a grant is marked.
+    pub brownout_wait: Option<Micros>,
+    /// The pool's busy thresholds.
+    pub busy: BusyThresholds,
+    /// The flows that are held.
+    pub holds: Vec<(Attribute, Box<str>)>,
+    /// The weights that events have set since the policy came.
+    pub weights: Vec<(Attribute, Box<str>, Weight)>,
+    /// The caps that events have set since the policy came.
+    pub caps: Vec<(Attribute, Box<str>, Option<u64>)>,
+    /// The workers, where the pool has ever named one.
+    pub workers: Option<WorkersSnapshot>,
+    /// What waits and flies, in seq order.
+    pub requests: Vec<RequestSnapshot>,
+    /// The counters of the tree.
+    pub root: NodeSnapshot,
+}
+
+/// The workers of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkersSnapshot {
+    /// The number that the next new worker gets.
+    pub next_number: u32,
+    /// The workers that are not gone, each with its number; all of their fields are stated.
+    pub list: Vec<(u32, WorkerChange)>,
+}
+
+/// A request that waits or flies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestSnapshot {
+    /// Its id.
+    pub id: Box<str>,
+    /// Who it belongs to.
+    pub attributes: Attributes,
+    /// Its place in the order of accepted submits.
+    pub seq: u64,
+    /// When it was submitted.
+    pub at: Micros,
+    /// The pool's ticks then.
+    pub tick: Ticks,
+    /// Its cost.
+    pub cost: Tokens,
+    /// Its input tokens.
+    pub input: Tokens,
+    /// The most of its input that was cached on an eligible worker then.
+    pub cached_best: Tokens,
+    /// Its priority.
+    pub priority: i64,
+    /// Its weight in `load`'s depth.
+    pub weight: TaskWeight,
+    /// Its cached tokens by worker.
+    pub cached: Vec<(Box<str>, Tokens)>,
+    /// Its pin.
+    pub pin: Option<Pin>,
+    /// The workers it may run on.
+    pub allow: Option<Vec<Box<str>>>,
+    /// The taints it requires.
+    pub requires: Vec<Box<str>>,
+    /// Its flight, where it flies.
+    pub flight: Option<FlightSnapshot>,
+}
+
+/// A flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlightSnapshot {
+    /// When it was granted.
+    pub granted_at: Micros,
+    /// Its place in the order of grants.
+    pub number: u64,
+    /// The generations it was charged under, innermost flow first; none where its tree is gone.
+    pub generations: Option<Vec<u64>>,
+    /// The number of its worker and its rank.
+    pub place: Option<(u32, u32)>,
+    /// What is left of its prefill.
+    pub prefill: Tokens,
+}
+
+/// A node's counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSnapshot {
+    /// The counters of its discipline.
+    pub state: NodeCounters,
+    /// Its flows, by name.
+    pub flows: Vec<FlowSnapshot>,
+}
+
+/// The counters of a discipline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeCounters {
+    /// Deficit round robin.
+    Drr {
+        /// The class that the next scan begins with.
+        cursor: u32,
+        /// Whether the cursor stayed.
+        stayed: bool,
+        /// The deficit of every class, and the range that its bound has reached (least, most).
+        deficits: Vec<(i128, i128, i128)>,
+    },
+    /// Share score.
+    Share {
+        /// Virtual time.
+        virtual_time: u128,
+        /// How often it has risen.
+        rises: u64,
+    },
+    /// The load function.
+    Load {
+        /// Alpha now.
+        alpha: Alpha,
+        /// The last totals of depth, oldest first.
+        history: Vec<u128>,
+    },
+}
+
+/// A flow's counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowSnapshot {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its counters where it is a flow of a share node.
+    pub share: Option<ShareFlowSnapshot>,
+    /// The node inside it, where there is one.
+    pub inside: Option<Box<NodeSnapshot>>,
+}
+
+/// The counters of a share flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShareFlowSnapshot {
+    /// Where its score started.
+    pub base: u128,
+    /// Tokens of its ended requests.
+    pub served: u128,
+    /// Costs of its flying requests.
+    pub pending: u128,
+    /// How often it started anew.
+    pub generation: u64,
+    /// Virtual time when it stopped being ready.
+    pub stopped: Option<u128>,
+    /// What its bound has reached: how far its score fell, since which rise, and how far it ran ahead.
+    pub bound: (u128, u64, u128),
+}
+
+/// A snapshot that describes no pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoreError {
+    /// The field, from the snapshot's root.
+    pub field: String,
+    /// What is wrong with it.
+    pub problem: &'static str,
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+impl core::error::Error for RestoreError {}
+
+/// Ticks stay below this, so that products of depth and age fit in 128 bits.
+const MAX_TICKS: u64 = 1 << 44;
+/// Sums of tokens and scores stay below this; no pool that ever ran comes near it.
+const MAX_SUM: u128 = 1 << 120;
+
+fn ensure(holds: bool, field: &str, problem: &'static str) -> Result<(), RestoreError> {
+    match holds {
+        true => Ok(()),
+        false => Err(RestoreError { field: field.into(), problem }),
+    }
+}
+
+impl Pool {
+    /// The pool's whole state.
+    pub fn snapshot(&self) -> Snapshot {
+        let Limits { max_queue, queue_timeout, brownout_wait, busy } = self.limits;
+        let Directives { held, weights, caps } = &self.tree.directives;
+        let named = |by: usize| Attribute::ALL[by];
+        let flat = |by: usize| move |name: &Box<str>| (named(by), name.clone());
+        let mut requests = self.requests.flying_slots();
+        requests.extend(self.requests.waiting_slots());
+        requests.sort_unstable_by_key(|slot| self.requests.get(*slot).seq);
+        Snapshot {
+            now: self.now,
+            ticks: self.ticks,
+            next_seq: self.next_seq,
+            grants: self.grants,
+            capacity: self.capacity,
+            policy: self.policy.clone(),
+            max_queue,
+            queue_timeout,
+            brownout_wait,
+            busy,
+            holds: (0..7).flat_map(|by| held[by].iter().map(flat(by))).collect(),
+            weights: (0..7)
+                .flat_map(|by| weights[by].iter().map(move |(n, w)| (named(by), n.clone(), *w)))
+                .collect(),
+            caps: (0..7)
+                .flat_map(|by| caps[by].iter().map(move |(n, c)| (named(by), n.clone(), *c)))
+                .collect(),
+            workers: self.workers.named.then(|| self.snapshot_workers()),
+            requests: requests
+                .into_iter()
+                .map(|slot| self.snapshot_request(self.requests.get(slot)))
+                .collect(),
+            root: snapshot_node(&self.tree, 0),
+        }
+    }
+
+    fn snapshot_workers(&self) -> WorkersSnapshot {
+        let change = |worker: &Worker| WorkerChange {
+            name: (*worker.name).into(),
+            state: Some(worker.state),
+            ranks: Some(worker.ranks),
+            slots: worker.slots,
+            taints: Some(worker.taints.iter().cloned().collect()),
+            batch_tokens: worker.batch,
+        };
+        let list = self.workers.list.iter().map(|(number, w)| (*number, change(w))).collect();
+        WorkersSnapshot { next_number: self.workers.next_number, list }
+    }
+
+    fn snapshot_request(&self, request: &Request) -> RequestSnapshot {
+        let want = self.workers.want(request.want);
+        RequestSnapshot {
+            id: request.texts.id().into(),
+            attributes: request.texts.attributes(),
+            seq: request.seq.0,
+            at: request.at,
+            tick: request.tick,
+            cost: request.cost,
+            input: request.input,
+            cached_best: request.cached_best,
+            priority: request.priority,
+            weight: request.weight,
+            cached: request.cached.as_deref().cloned().unwrap_or_default(),
+            pin: want.pin.clone(),
+            allow: want.allow.clone(),
+            requires: want.requires.clone(),
+            flight: request.flight.as_ref().map(|flight| FlightSnapshot {
+                granted_at: flight.granted_at,
+                number: flight.number,
+                generations: flight.generations.clone(),
+                place: flight.place.map(|place| (place.worker, place.rank)),
+                prefill: flight.prefill,
+            }),
+        }
+    }
+
+    /// A pool that goes on where the snapshot was taken.
+    pub fn restore(snapshot: Snapshot) -> Result<Self, RestoreError> {
+        check_clock(&snapshot)?;
+        let workers = restore_workers(snapshot.workers.as_ref())?;
+        let mut directives = Directives::default();
+        for (by, name) in snapshot.holds {
+            directives.held[by as usize].insert(name);
+        }
+        for (by, name, weight) in snapshot.weights {
+            directives.weights[by as usize].insert(name, weight);
+        }
+        for (by, name, cap) in snapshot.caps {
+            directives.caps[by as usize].insert(name, cap);
+        }
+        let bounded = snapshot.max_queue.is_some();
+        let tree = Tree::new(&snapshot.policy, snapshot.busy, directives, bounded);
+        let mut pool = Self {
+            limits: Limits {
+                max_queue: snapshot.max_queue,
+                queue_timeout: snapshot.queue_timeout,
+                brownout_wait: snapshot.brownout_wait,
+                busy: snapshot.busy,
+            },
+            capacity: snapshot.capacity,
+            policy: snapshot.policy,
+            now: snapshot.now,
+            ticks: snapshot.ticks,
+            next_seq: snapshot.next_seq,
+            grants: snapshot.grants,
+            requests: Requests::new(),
+            workers,
+            tree,
+        };
+        // The requests first, into a tree at rest, so that entering moves no counter that counts.
+        let mut last_seq = None;
+        for (i, request) in snapshot.requests.into_iter().enumerate() {
+            let field = format!("requests[{i}]");
+            ensure(last_seq < Some(request.seq), &field, "seq must rise from request to request")?;
+            last_seq = Some(request.seq);
+            pool.restore_request(request, &field)?;
+        }
+        restore_node(&mut pool.tree, 0, snapshot.root, "root")?;
+        pool.tree.look(&mut pool.workers, context!(pool));
+        Ok(pool)
+    }
+
+    fn restore_request(&mut self, from: RequestSnapshot, field: &str) -> Result<(), RestoreError> {
+        check_request(&from, self, field)?;
+        let want = Want { pin: from.pin, allow: from.allow, requires: from.requires };
+        let mut request =
+            Request::new(&from.id, &from.attributes, Seq(from.seq), from.at, from.tick);
+        request.cost = from.cost;
+        request.input = from.input;
+        request.cached_best = from.cached_best;
+        request.priority = from.priority;
+        request.weight = from.weight;
+        request.cached = (!from.cached.is_empty()).then(|| Box::new(from.cached));
+        request.want = self.workers.intern(&want.sorted());
+        let slot = self.requests.insert(request);
+        let queue = match from.flight {
+            None => {
+                self.requests.start_waiting(slot);
+                self.tree.enter(slot, &from.attributes, context!(self))
+            }
+            Some(flight) => {
+                let queue = self.tree.enter_flying(&from.attributes);
+                let levels = self.tree.flows_around(queue).count();
+                let fits = flight.generations.as_ref().is_none_or(|g| g.len() == levels);
+                ensure(fits, &format!("{field}.flight.generations"), "one for each level")?;
+                let place = flight.place.map(|(worker, rank)| Place { worker, rank });
+                if let Some(place) = place {
+                    self.workers.board_again(place, flight.prefill);
+                }
+                let flight = Flight {
+                    granted_at: flight.granted_at,
+                    number: flight.number,
+                    generations: flight.generations,
+                    place,
+                    prefill: flight.prefill,
+                };
+                self.requests.start_flying(slot, flight);
+                queue
+            }
+        };
+        self.requests.get_mut(slot).queue = queue;
+        Ok(())
+    }
+}
+
+fn check_clock(snapshot: &Snapshot) -> Result<(), RestoreError> {
+    ensure(snapshot.ticks.0 < MAX_TICKS, "ticks", "must be below 2^44")?;
+    ensure(snapshot.next_seq < 1 << 63, "next_seq", "must be below 2^63")?;
+    ensure(snapshot.grants < 1 << 63, "grants", "must be below 2^63")
+}
+
+fn check_request(request: &RequestSnapshot, pool: &Pool, field: &str) -> Result<(), RestoreError> {
+    let ensure = |holds, name: &str, problem| ensure(holds, &format!("{field}.{name}"), problem);
+    ensure(pool.requests.find(&request.id).is_none(), "id", "is there twice")?;
+    ensure(request.seq < pool.next_seq, "seq", "must be below next_seq")?;
+    ensure(request.at <= pool.now, "at", "is after the snapshot's time")?;
+    ensure(request.tick <= pool.ticks, "tick", "is after the snapshot's ticks")?;
+    ensure(request.cost.0 > 0, "cost", "must be 1 or more")?;
+    ensure(request.cached_best <= request.input, "cached_best", "is more than the input")?;
+    let sorted = request.cached.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    ensure(sorted, "cached", "must be sorted by worker, each once")?;
+    if let Some(flight) = &request.flight {
+        ensure(flight.number < pool.grants, "flight.number", "must be below grants")?;
+        ensure(flight.granted_at <= pool.now, "flight.granted_at", "is after the snapshot's time")?;
+        ensure(flight.prefill <= request.input, "flight.prefill", "is more than the input")?;
+        let in_range = flight.place.is_none_or(|(_, rank)| rank < MAX_RANKS);
+        ensure(in_range, "flight.place", "no worker has so many ranks")?;
+    }
+    Ok(())
+}
+
+fn restore_workers(snapshot: Option<&WorkersSnapshot>) -> Result<Workers, RestoreError> {
+    let mut workers = Workers::new();
+    let Some(snapshot) = snapshot else { return Ok(workers) };
+    workers.named = true;
+    workers.next_number = snapshot.next_number;
+    let mut names = BTreeSet::new();
+    let mut last = None;
+    for (i, (number, change)) in snapshot.list.iter().enumerate() {
+        let field = format!("workers.list[{i}]");
+        ensure(last < Some(*number), &field, "numbers must rise from worker to worker")?;
+        ensure(*number < snapshot.next_number, &field, "its number must be below next_number")?;
+        ensure(names.insert(&change.name), &field, "its name is there twice")?;
+        ensure(change.ranks.unwrap_or(1) <= MAX_RANKS, &field, "it has too many ranks")?;
+        ensure(change.state != Some(WorkerState::Gone), &field, "a gone worker is not listed")?;
+        last = Some(*number);
+        workers.add(*number, Worker::from_change(change));
+    }
+    Ok(workers)
+}
+
+fn snapshot_node(tree: &Tree, node: u32) -> NodeSnapshot {
+    let state = &tree.nodes[node as usize];
+    let counters = match &state.discipline {
+        Discipline::Drr(drr) => NodeCounters::Drr {
+            cursor: drr.cursor,
+            stayed: drr.stayed,
+            deficits: (0..)
+                .zip(&drr.classes)
+                .map(|(class, _)| {
+                    let (least, most) = drr.deficit_bound(class);
+                    (drr.deficit(class), least, most)
+                })
+                .collect(),
+        },
+        Discipline::Share(share) => {
+            NodeCounters::Share { virtual_time: share.virtual_time, rises: share.rises }
+        }
+        Discipline::Load(load) => NodeCounters::Load {
+            alpha: Alpha::from_millionths(u64::from(load.alpha)).unwrap_or(Alpha::BALANCED),
+            history: load.history.clone(),
+        },
+    };
+    let flows = state.flows.values().map(|flow| snapshot_flow(tree, *flow)).collect();
+    NodeSnapshot { state: counters, flows }
+}
+
+fn snapshot_flow(tree: &Tree, flow: u32) -> FlowSnapshot {
+    let flow = &tree.flows[flow as usize];
+    let share = match &tree.nodes[flow.node as usize].discipline {
+        Discipline::Share(share) => {
+            let state = &share.flows[flow.local as usize];
+            Some(ShareFlowSnapshot {
+                base: state.base,
+                served: state.served,
+                pending: state.pending,
+                generation: state.generation,
+                stopped: state.stopped,
+                bound: (state.bound.fallen, state.bound.rise, state.bound.ended),
+            })
+        }
+        _ => None,
+    };
+    let inside = match flow.child {
+        Child::Node(node) => Some(Box::new(snapshot_node(tree, node))),
+        Child::Queue(_) => None,
+    };
+    FlowSnapshot { name: (*flow.name).into(), share, inside }
+}
+
+fn restore_node(
+    tree: &mut Tree,
+    node: u32,
+    from: NodeSnapshot,
+    field: &str,
+) -> Result<(), RestoreError> {
+    let state = &mut tree.nodes[node as usize];
+    match (&mut state.discipline, from.state) {
+        (Discipline::Drr(drr), NodeCounters::Drr { cursor, stayed, deficits }) => {
+            ensure((cursor as usize) < drr.classes.len(), field, "cursor: there is no such class")?;
+            ensure(deficits.len() == drr.classes.len(), field, "deficits: one for each class")?;
+            drr.cursor = cursor;
+            drr.stayed = stayed;
+            for (class, (deficit, least, most)) in (0..).zip(deficits) {
+                let sane = [deficit, least, most].iter().all(|n| n.unsigned_abs() < MAX_SUM);
+                ensure(sane, field, "deficits: must be between -2^120 and 2^120")?;
+                drr.restore(class, deficit, (least, most));
+            }
+        }
+        (Discipline::Share(share), NodeCounters::Share { virtual_time, rises }) => {
+            ensure(virtual_time < MAX_SUM, field, "virtual_time: must be below 2^120")?;
+            ensure(rises < 1 << 63, field, "rises: must be below 2^63")?;
+            share.virtual_time = virtual_time;
+            share.rises = rises;
+        }
+        (Discipline::Load(load), NodeCounters::Load { alpha, history }) => {
+            let sane = history.len() <= 10 && history.iter().all(|total| *total < 1 << 96);
+            ensure(sane, field, "history: at most ten totals, each below 2^96")?;
+            load.alpha = alpha.millionths();
+            load.history = history;
+        }
+        _ => return ensure(false, field, "its counters are of another kind than its policy"),
+    }
+    let is_drr = matches!(tree.nodes[node as usize].discipline, Discipline::Drr(_));
+    for flow in from.flows {
+        let field = format!("{field}.{}", flow.name);
+        let known = !is_drr || tree.nodes[node as usize].level.class(&flow.name).is_some();
+        ensure(known, &field, "no class is called so")?;
+        let index = tree.flow(node, &flow.name);
+        restore_flow(tree, index, flow, &field)?;
+    }
+    Ok(())
+}
+
+fn restore_flow(
+    tree: &mut Tree,
+    index: u32,
+    from: FlowSnapshot,
+    field: &str,
+) -> Result<(), RestoreError> {
+    let (node, local, child) = {
+        let flow = &tree.flows[index as usize];
+        (flow.node, flow.local, flow.child)
+    };
+    match (&mut tree.nodes[node as usize].discipline, from.share) {
+        (Discipline::Share(share), Some(from)) => {
+            let ShareFlowSnapshot { base, served, pending, generation, stopped, bound } = from;
+            let sums = [base, served, pending, bound.0, bound.2];
+            ensure(sums.iter().all(|n| *n < MAX_SUM), field, "its counters must be below 2^120")?;
+            let stopped_before = stopped.is_none_or(|at| at <= share.virtual_time);
+            ensure(stopped_before, field, "stopped: is after virtual time")?;
+            ensure(generation < 1 << 63, field, "generation: must be below 2^63")?;
+            let state = &mut share.flows[local as usize];
+            (state.base, state.served, state.pending) = (base, served, pending);
+            (state.generation, state.stopped) = (generation, stopped);
+            state.bound = BoundState { fallen: bound.0, rise: bound.1, ended: bound.2 };
+        }
+        (Discipline::Share(_), None) => return ensure(false, field, "a share flow has counters"),
+        (_, Some(_)) => return ensure(false, field, "only a share flow has such counters"),
+        (_, None) => {}
+    }
+    match (child, from.inside) {
+        (Child::Node(inside), Some(from)) => {
+            restore_node(tree, inside, *from, &format!("{field}.inside"))?;
+        }
+        (Child::Queue(_), None) => {}
+        _ => return ensure(false, field, "what is inside it is not what its policy says"),
+    }
+    // The counters are in place; the next look shows them to the node.
+    tree.mark_flow(index);
+    Ok(())
+}
