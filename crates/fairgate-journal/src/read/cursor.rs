@@ -211,7 +211,7 @@ impl<'a> Cursor<'a> {
             Kind::Text => format!("the text \"{}\"", printable(&self.quoted()?)),
             Kind::Number => printable(self.number(String::new)?),
             Kind::Bool => self.bool()?.to_string(),
-            Kind::Null => "null".into(),
+            Kind::Null => self.word("null").map(|()| "null".into())?,
         })
     }
 
@@ -324,4 +324,81 @@ fn find(known: &[&str], name: &str, next: usize) -> Option<usize> {
     let (before, after) = known.split_at(next);
     let later = after.iter().position(|&k| k == name).map(|i| i + next);
     later.or_else(|| before.iter().position(|&k| k == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
+    use super::*;
+
+    /// What edits are made of: all that has a meaning in JSON, and a little that has none.
+    const PIECES: &[&str] = &[
+        "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "\\ud83d", "\\ude00", "\\n", "\\x", "0",
+        "1", "27", "-", "+", ".", "e", "E", "true", "false", "null", "t", "n", "a", "é", " ", "\t",
+        "\n", "\r", "\u{b}", "\u{1}", "{}", "[]", "\"a\"", "\"a\":1", "[1,2]",
+    ];
+
+    const TEXTS: &[&str] = &[
+        "",
+        "{}",
+        "[]",
+        "0",
+        "\"\"",
+        r#"{"at":0,"event":"submit","id":"r1","cost":700,"weight":1.50,"allow":["w0","w1"]}"#,
+        r#" { "a" : [ true , false , null , -1.5e+2 , "\u00e9\ud83d\ude00\"\\" ] , "b" : { } } "#,
+        r#"[[[{"a":{"b":[{}]}}]]]"#,
+    ];
+
+    fn accepts(text: &str) -> bool {
+        let mut cursor = Cursor::new(text);
+        cursor.skip().and_then(|()| cursor.end()).is_ok()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// The cursor takes as JSON just what `serde_json` does.
+        #[test]
+        fn it_agrees_with_another_parser(
+            text in select(TEXTS),
+            edits in vec((any::<Index>(), select(PIECES), 0..3usize), 0..4),
+        ) {
+            let mut text: Vec<char> = text.chars().collect();
+            for (at, piece, removed) in edits {
+                let at = at.index(text.len() + 1);
+                let end = (at + removed).min(text.len());
+                text.splice(at..end, piece.chars());
+            }
+            let text: String = text.into_iter().collect();
+            match serde_json::from_str::<serde_json::Value>(&text) {
+                Err(e) if e.to_string().starts_with("number out of range") => {}
+                other => prop_assert_eq!(accepts(&text), other.is_ok(), "{}", text),
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_decoded() {
+        let text = |json: &str| Cursor::new(json).text().unwrap().into_owned();
+        assert_eq!(text(r#""plain é""#), "plain é");
+        assert_eq!(text(r#""\u0069\ud83d\ude00\/\n""#), "i😀/\n");
+        assert!(matches!(Cursor::new(r#""plain""#).text(), Ok(Cow::Borrowed("plain"))));
+    }
+
+    #[test]
+    fn fields_come_in_any_order() {
+        let known: &[&str] = &["a", "b", "c", "d"];
+        for json in [r#"{"a":0,"b":1,"d":3}"#, r#"{"d":3,"b":1,"a":0}"#, r#"{"b":1,"c":2}"#] {
+            let mut cursor = Cursor::new(json);
+            let read = cursor.object(known, |name, cursor| {
+                let number = cursor.number(String::new)?;
+                assert_eq!(known[number.parse::<usize>().unwrap()], name);
+                Ok(())
+            });
+            assert!(read.is_ok());
+        }
+    }
 }

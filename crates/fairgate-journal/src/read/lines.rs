@@ -51,3 +51,38 @@ impl<R: BufRead> Lines<R> {
         self.buffer = Vec::new();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_and_bounded() {
+        let mut lines = Lines::new(&b"abcd\n\nabcd"[..]);
+        assert_eq!(lines.next(4).unwrap(), Line::Bytes(b"abcd"));
+        assert_eq!(lines.next(0).unwrap(), Line::Bytes(b""));
+        assert_eq!((lines.count, lines.bytes), (2, 6));
+        assert_eq!(lines.next(4).unwrap(), Line::Bytes(b"abcd"));
+        assert_eq!((lines.count, lines.bytes), (3, 10));
+        assert_eq!(lines.next(4).unwrap(), Line::End);
+        assert_eq!((lines.count, lines.bytes), (3, 10));
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_not_read_on() {
+        let mut lines = Lines::new(io::BufReader::new(io::repeat(b'x')));
+        assert_eq!(lines.next(1000).unwrap(), Line::TooLong);
+        assert_eq!((lines.count, lines.bytes), (1, 1001));
+        assert_eq!(Lines::new(&b"abcde\n"[..]).next(4).unwrap(), Line::TooLong);
+        assert_eq!(Lines::new(&b"abcde"[..]).next(4).unwrap(), Line::TooLong);
+    }
+
+    #[test]
+    fn the_buffer_can_be_given_back() {
+        let mut lines = Lines::new(&b"abcd\nef\n"[..]);
+        lines.next(4).unwrap();
+        lines.release_buffer();
+        assert_eq!(lines.buffer.capacity(), 0);
+        assert_eq!(lines.next(4).unwrap(), Line::Bytes(b"ef"));
+    }
+}

@@ -174,3 +174,45 @@ fn saturating_exponent(text: &str) -> i64 {
 fn length(digits: usize) -> i64 {
     i64::try_from(digits).unwrap_or(i64::MAX / 4)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_scaled_exactly() {
+        let cases = [
+            ("0", Scaled::Units(0)),
+            ("-0.00", Scaled::Units(0)),
+            ("0e999999999999999999", Scaled::Units(0)),
+            ("0.25", Scaled::Units(250)),
+            ("25e-2", Scaled::Units(250)),
+            ("2500000e-7", Scaled::Units(250)),
+            ("0.000025E+4", Scaled::Units(250)),
+            ("999999999999.999", Scaled::Units(999_999_999_999_999)),
+            ("1000000000000", Scaled::Huge),
+            ("1e12", Scaled::Huge),
+            ("1e11", Scaled::Units(100_000_000_000_000)),
+            ("1e9999999999999999999999", Scaled::Huge),
+            ("1e-9999999999999999999999", Scaled::TooFine),
+            ("0.0001", Scaled::TooFine),
+            ("123456789.0001", Scaled::TooFine),
+            ("-0.001", Scaled::Negative),
+            ("-1e-99", Scaled::Negative),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(scaled(text, 3), expected, "{text}");
+        }
+        assert_eq!(scaled("999999999999.999999", 6), Scaled::Units(999_999_999_999_999_999));
+    }
+
+    #[test]
+    fn integers_are_read_up_to_their_bounds() {
+        assert_eq!(count(&mut Cursor::new("18446744073709551615")).unwrap(), u64::MAX);
+        assert_eq!(count(&mut Cursor::new("-0")).unwrap(), 0);
+        assert_eq!(priority(&mut Cursor::new("-9223372036854775808")).unwrap(), i64::MIN);
+        assert_eq!(priority(&mut Cursor::new("9223372036854775807")).unwrap(), i64::MAX);
+        assert_eq!(priority(&mut Cursor::new("-0")).unwrap(), 0);
+        assert_eq!(small_count(&mut Cursor::new("4294967295"), u32::MAX).unwrap(), u32::MAX);
+    }
+}
