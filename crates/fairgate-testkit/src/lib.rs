@@ -1,5 +1,7 @@
 //! What the tests and benchmarks share.
 //!
 //! [`naive`] is the oracle: the replay rules written down as directly as they read, slow and plain.
+//! [`workload`] makes random journals from a seed, and makes failing ones small.
 
 pub mod naive;
+pub mod workload;

@@ -1,0 +1,59 @@
+//! Making a failing journal small.
+
+use fairgate_core::event::PoolConfig;
+
+use super::Events;
+
+/// The smallest journal that this finds among those that still fail: chunks of events are left out, ever
+/// smaller ones, until no single event can be spared. The whole journal must fail.
+pub fn minimise(
+    config: &PoolConfig,
+    events: &Events,
+    fails: impl Fn(&PoolConfig, &Events) -> bool,
+) -> Events {
+    let mut smallest = events.clone();
+    let mut chunk = smallest.len().div_ceil(2).max(1);
+    loop {
+        let before = smallest.len();
+        leave_out_chunks(&mut smallest, chunk, |events| fails(config, events));
+        let spared_some = smallest.len() < before;
+        if chunk > 1 {
+            chunk = chunk.div_ceil(2);
+        } else if !spared_some {
+            return smallest;
+        }
+    }
+}
+
+/// Leaves out each chunk of this length without which the journal still fails, the last first.
+fn leave_out_chunks(events: &mut Events, chunk: usize, fails: impl Fn(&Events) -> bool) {
+    let mut end = events.len();
+    while end > 0 {
+        let start = end.saturating_sub(chunk);
+        let mut shorter = events.clone();
+        shorter.drain(start..end);
+        if fails(&shorter) {
+            *events = shorter;
+        }
+        end = start;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairgate_core::event::Event;
+
+    use super::minimise;
+    use crate::workload::{Shape, generate};
+
+    #[test]
+    fn only_what_matters_is_left() {
+        let (config, events) = generate(&Shape::small(), 1);
+        let holds = |events: &super::Events| {
+            events.iter().filter(|(_, event)| matches!(event, Event::Hold { .. })).count()
+        };
+        assert!(holds(&events) >= 2);
+        let smallest = minimise(&config, &events, |_, events| holds(events) >= 2);
+        assert_eq!(smallest.len(), 2);
+    }
+}

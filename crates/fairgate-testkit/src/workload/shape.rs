@@ -1,0 +1,133 @@
+//! What kind of journal is wanted.
+
+use std::ops::RangeInclusive;
+
+/// A kind of policy node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Deficit round robin.
+    Drr,
+    /// Share score.
+    Share,
+    /// The load function.
+    Load,
+}
+
+/// How costs are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Costs {
+    /// 0 to 4 tokens.
+    Tiny,
+    /// 1 to 4096 tokens.
+    Ordinary,
+    /// All the same, so that ties are common.
+    Equal,
+    /// Anything up to the largest that can be said.
+    Huge,
+    /// Any of these from one request to the next.
+    Mixed,
+}
+
+impl Costs {
+    /// All distributions.
+    pub const ALL: [Self; 5] = [Self::Tiny, Self::Ordinary, Self::Equal, Self::Huge, Self::Mixed];
+}
+
+/// What kind of journal is wanted. Whatever a shape leaves open is drawn anew for each journal.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// How many names each attribute has.
+    pub flows: RangeInclusive<usize>,
+    /// How many events the journal has.
+    pub events: usize,
+    /// How deep the policy's trees are, in nodes.
+    pub depth: RangeInclusive<usize>,
+    /// The kinds of node in them.
+    pub kinds: Vec<Kind>,
+    /// How many requests may fly; also the range of capacity events.
+    pub capacity: RangeInclusive<u64>,
+    /// Whether the pool has workers.
+    pub workers: bool,
+    /// Whether policy events occur.
+    pub policy_changes: bool,
+    /// Whether hold, weight, cap and capacity events occur.
+    pub controls: bool,
+    /// Whether requests may expire or be pushed out.
+    pub limits: bool,
+    /// The distribution of costs; drawn for each journal where absent.
+    pub costs: Option<Costs>,
+}
+
+impl Shape {
+    /// A few flows, trees of every kind, short enough to run by the thousand.
+    pub fn small() -> Self {
+        Self {
+            flows: 1..=5,
+            events: 200,
+            depth: 1..=3,
+            kinds: vec![Kind::Drr, Kind::Share, Kind::Load],
+            capacity: 0..=8,
+            workers: false,
+            policy_changes: true,
+            controls: true,
+            limits: true,
+            costs: None,
+        }
+    }
+
+    /// 64 to 1000 flows with a deep backlog.
+    pub fn crowded() -> Self {
+        Self {
+            flows: 64..=1000,
+            events: 4000,
+            depth: 1..=2,
+            capacity: 1..=16,
+            limits: false,
+            policy_changes: false,
+            ..Self::small()
+        }
+    }
+
+    /// Deficit round robin alone.
+    pub fn drr() -> Self {
+        Self { kinds: vec![Kind::Drr], depth: 1..=1, ..Self::small() }
+    }
+
+    /// Share score alone.
+    pub fn share() -> Self {
+        Self { kinds: vec![Kind::Share], depth: 1..=1, ..Self::small() }
+    }
+
+    /// Share score inside share score.
+    pub fn hierarchical() -> Self {
+        Self { kinds: vec![Kind::Share], depth: 2..=3, ..Self::small() }
+    }
+
+    /// The load function alone.
+    pub fn load() -> Self {
+        Self { kinds: vec![Kind::Load], depth: 1..=1, ..Self::small() }
+    }
+
+    /// Trees up to five nodes deep, of all kinds.
+    pub fn tree() -> Self {
+        Self { depth: 2..=5, capacity: 0..=16, events: 300, ..Self::small() }
+    }
+
+    /// Trees of all kinds in a pool with workers.
+    pub fn workers() -> Self {
+        Self { workers: true, events: 300, ..Self::small() }
+    }
+
+    /// Every shape that runs quickly, with its name.
+    pub fn quick() -> Vec<(&'static str, Self)> {
+        vec![
+            ("small", Self::small()),
+            ("drr", Self::drr()),
+            ("share", Self::share()),
+            ("hierarchical", Self::hierarchical()),
+            ("load", Self::load()),
+            ("tree", Self::tree()),
+            ("workers", Self::workers()),
+        ]
+    }
+}

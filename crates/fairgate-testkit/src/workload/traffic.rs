@@ -1,0 +1,375 @@
+//! The course of a journal: which event comes next, and when.
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::decision::Reason;
+use fairgate_core::event::{Event, PoolConfig};
+use fairgate_core::policy::{BusyThresholds, Policy};
+use fairgate_core::units::{Micros, Tokens, Weight};
+
+use super::rng::Rng;
+use super::shape::{Costs, Shape};
+use super::submits::{Submits, first_workers, worker_change};
+use super::trees;
+use crate::naive::Decided;
+
+/// A journal in the making: events come out one at a time.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    shape: Shape,
+    rng: Rng,
+    config: PoolConfig,
+    submits: Submits,
+    /// The policy in place.
+    policy: Policy,
+    /// The capacity in place.
+    capacity: u64,
+    now: u64,
+    events_left: usize,
+    phase: Phase,
+    phase_left: usize,
+    next_id: usize,
+    /// Requests that wait, as far as is known.
+    waiting: Vec<Known>,
+    /// Requests that fly, as far as is known.
+    flying: Vec<Known>,
+    /// Ids that ended, as far as is known.
+    ended: Vec<Box<str>>,
+    held: Vec<(Attribute, Box<str>)>,
+    capped: Vec<(Attribute, Box<str>)>,
+    /// Ids that were released on the guess that they flew: some may wait still.
+    doubtful: Vec<Box<str>>,
+    /// Whether nobody says what is decided.
+    guessing: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    id: Box<str>,
+    cost: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The backlog grows.
+    Burst,
+    /// As much comes as goes.
+    Steady,
+    /// The backlog shrinks.
+    Drain,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    Submit,
+    End,
+    Control,
+}
+
+impl Traffic {
+    /// The start of the journal with this shape and seed.
+    pub fn new(shape: &Shape, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let names = rng.count(shape.flows.clone());
+        let submits = Submits {
+            names,
+            skewed: rng.percent(50),
+            costs: shape.costs.unwrap_or_else(|| rng.one_of(&Costs::ALL)),
+            equal_cost: rng.one_of(&[1, 7, 100, 1000]),
+            placed: shape.workers,
+        };
+        let policy = trees::policy(&mut rng, shape, names);
+        let config = config(&mut rng, shape, policy.clone());
+        Self {
+            shape: shape.clone(),
+            capacity: config.capacity,
+            config,
+            submits,
+            policy,
+            now: 0,
+            events_left: shape.events,
+            phase: Phase::Burst,
+            phase_left: shape.events / 3,
+            next_id: 0,
+            waiting: Vec::new(),
+            flying: Vec::new(),
+            ended: Vec::new(),
+            held: Vec::new(),
+            capped: Vec::new(),
+            doubtful: Vec::new(),
+            guessing: false,
+            rng,
+        }
+    }
+
+    /// The pool that the journal is for.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// The next event and its time, until the journal is long enough.
+    pub fn next_event(&mut self) -> Option<(Micros, Event)> {
+        self.events_left = self.events_left.checked_sub(1)?;
+        self.turn_phase();
+        self.now += self.gap();
+        let event = match self.choose() {
+            Choice::Submit => self.submit(),
+            Choice::End => self.end(),
+            Choice::Control => self.control(),
+        };
+        Some((Micros(self.now), event))
+    }
+
+    /// Takes the decisions that a scheduler gave for the last event.
+    pub fn observe(&mut self, decided: &[Decided]) {
+        for decision in decided {
+            match decision {
+                Decided::Grant { id, .. } => {
+                    let known = self.waiting.iter().position(|known| known.id == *id);
+                    self.flying.extend(known.map(|index| self.waiting.remove(index)));
+                }
+                Decided::Reject { reason: Reason::Duplicate, .. } => {}
+                Decided::Reject { id, .. } | Decided::Expire { id } => {
+                    self.waiting.retain(|known| known.id != *id);
+                    self.ended.push(id.clone());
+                }
+            }
+        }
+    }
+
+    /// Where nobody decides: supposes that first come is first served.
+    pub fn guess(&mut self) {
+        self.guessing = true;
+        while (self.flying.len() as u128) < u128::from(self.capacity) && !self.waiting.is_empty() {
+            // Not always the oldest, or what a policy prefers would never be released.
+            let any = self.rng.percent(40);
+            let index = if any { self.rng.index(self.waiting.len()) } else { 0 };
+            self.flying.push(self.waiting.remove(index));
+        }
+    }
+
+    fn turn_phase(&mut self) {
+        if let Some(left) = self.phase_left.checked_sub(1) {
+            self.phase_left = left;
+            return;
+        }
+        self.phase = match self.phase {
+            Phase::Burst => self.rng.one_of(&[Phase::Steady, Phase::Drain, Phase::Drain]),
+            Phase::Steady => self.rng.one_of(&[Phase::Burst, Phase::Drain]),
+            Phase::Drain => self.rng.one_of(&[Phase::Burst, Phase::Steady]),
+        };
+        let least = if matches!(self.phase, Phase::Drain) { self.shape.events / 8 } else { 1 };
+        self.phase_left = self.rng.count(least..=least + self.shape.events / 4);
+    }
+
+    fn gap(&mut self) -> u64 {
+        match self.rng.range(1..=10) {
+            1..=4 => 0,
+            5..=7 => self.rng.range(1..=50),
+            8 | 9 => 100,
+            _ => self.rng.range(1..=1000),
+        }
+    }
+
+    fn choose(&mut self) -> Choice {
+        let (submits, ends) = match self.phase {
+            Phase::Burst => (70, 15),
+            Phase::Steady => (42, 43),
+            Phase::Drain => (5, 80),
+        };
+        let controls = if self.shape.controls { 15 } else { 3 };
+        let choices = [(submits, Choice::Submit), (ends, Choice::End), (controls, Choice::Control)];
+        self.rng.weighted(&choices)
+    }
+
+    fn submit(&mut self) -> Event {
+        let known = self.waiting.len() + self.flying.len();
+        if known > 0 && self.rng.percent(3) {
+            // The id of somebody who is there, as far as is known.
+            let index = self.rng.index(known);
+            let id = self.waiting.iter().chain(&self.flying).nth(index).map(|k| k.id.clone());
+            let id = id.expect("an index below the count");
+            return Event::Submit(Box::new(self.submits.submit(&mut self.rng, &id)));
+        }
+        let id = self.new_id();
+        let submit = self.submits.submit(&mut self.rng, &id);
+        let cost = submit.cost.or(submit.input).map_or(1, |tokens| tokens.0.max(1));
+        self.waiting.push(Known { id, cost });
+        Event::Submit(Box::new(submit))
+    }
+
+    /// An id that is not in use, now and then one that was.
+    fn new_id(&mut self) -> Box<str> {
+        if !self.ended.is_empty() && self.rng.percent(4) {
+            let index = self.rng.index(self.ended.len());
+            return self.ended.swap_remove(index);
+        }
+        self.next_id += 1;
+        format!("r{}", self.next_id).into()
+    }
+
+    fn end(&mut self) -> Event {
+        if self.shape.workers && self.rng.percent(15) {
+            return Event::FirstToken { id: self.some_id() };
+        }
+        if self.guessing && self.rng.percent(40) {
+            return self.end_again();
+        }
+        if self.guessing && matches!(self.phase, Phase::Drain) && self.rng.percent(30) {
+            return self.cancel_of(false);
+        }
+        match self.rng.range(1..=100) {
+            1..=80 => self.release_flying(),
+            81..=84 => {
+                Event::Release { id: self.some_id(), tokens: Some(Tokens(self.rng.range(0..=99))) }
+            }
+            85..=90 => self.cancel_of(true),
+            91..=97 => self.cancel_of(false),
+            _ => Event::Cancel { id: self.some_id() },
+        }
+    }
+
+    /// Ends what was supposed to have ended: the guess that it flew may have been wrong.
+    fn end_again(&mut self) -> Event {
+        if self.doubtful.is_empty() {
+            return Event::Release { id: self.some_id(), tokens: None };
+        }
+        let index = self.rng.index(self.doubtful.len());
+        if self.rng.percent(50) {
+            let tokens = Some(Tokens(self.rng.range(0..=5000)));
+            return Event::Release { id: self.doubtful[index].clone(), tokens };
+        }
+        Event::Cancel { id: self.doubtful.swap_remove(index) }
+    }
+
+    fn release_flying(&mut self) -> Event {
+        let Some(known) = self.take(true) else {
+            return Event::Release { id: self.some_id(), tokens: None };
+        };
+        if self.guessing {
+            self.doubtful.push(known.id.clone());
+        }
+        let tokens = self.submits.used(&mut self.rng, known.cost);
+        Event::Release { id: known.id, tokens }
+    }
+
+    fn cancel_of(&mut self, flying: bool) -> Event {
+        let known = self.take(flying);
+        Event::Cancel { id: known.map_or_else(|| self.some_id(), |known| known.id) }
+    }
+
+    /// Takes a request out of those that fly or wait.
+    fn take(&mut self, flying: bool) -> Option<Known> {
+        let from = if flying { &mut self.flying } else { &mut self.waiting };
+        if from.is_empty() {
+            return None;
+        }
+        let known = from.remove(self.rng.index(from.len()));
+        self.ended.push(known.id.clone());
+        Some(known)
+    }
+
+    /// Any id: flying, waiting, ended or never seen.
+    fn some_id(&mut self) -> Box<str> {
+        let flying = self.flying.iter().map(|known| &known.id);
+        let waiting = self.waiting.iter().map(|known| &known.id);
+        let ids: Vec<&Box<str>> = match self.rng.range(1..=10) {
+            1..=6 => flying.collect(),
+            7 | 8 => waiting.collect(),
+            _ => self.ended.iter().collect(),
+        };
+        if ids.is_empty() { "nobody".into() } else { ids[self.rng.index(ids.len())].clone() }
+    }
+
+    fn control(&mut self) -> Event {
+        if self.shape.workers && self.rng.percent(30) {
+            return Event::Worker(worker_change(&mut self.rng));
+        }
+        if self.shape.policy_changes && self.rng.percent(5) {
+            let policy = trees::policy(&mut self.rng, &self.shape, self.submits.names);
+            self.policy = policy.clone();
+            return Event::Policy(policy);
+        }
+        if !self.shape.controls {
+            return Event::Tick;
+        }
+        // A drain opens what a burst has shut.
+        let opening = matches!(self.phase, Phase::Drain) && self.rng.percent(75);
+        match self.rng.range(1..=20) {
+            1..=4 if !opening => self.hold(),
+            1..=9 => self.resume(),
+            10..=12 => self.weight(),
+            13..=17 => self.cap(opening),
+            18 | 19 => {
+                self.capacity = capacity(&mut self.rng, &self.shape);
+                Event::Capacity { slots: self.capacity }
+            }
+            _ => Event::Tick,
+        }
+    }
+
+    /// A flow that the policy knows, mostly.
+    fn flow(&mut self) -> (Attribute, Box<str>) {
+        let known = trees::attributes_of(&self.policy);
+        let from = if self.rng.percent(90) { &known[..] } else { &Attribute::ALL[..] };
+        let by = self.rng.one_of(from);
+        (by, self.submits.flow(&mut self.rng, by))
+    }
+
+    fn hold(&mut self) -> Event {
+        let (by, flow) = self.flow();
+        self.held.push((by, flow.clone()));
+        Event::Hold { by, flow }
+    }
+
+    fn resume(&mut self) -> Event {
+        let known = !self.held.is_empty() && self.rng.percent(85);
+        let (by, flow) = if known {
+            let index = self.rng.index(self.held.len());
+            self.held.swap_remove(index)
+        } else {
+            self.flow()
+        };
+        Event::Resume { by, flow }
+    }
+
+    fn weight(&mut self) -> Event {
+        let (by, flow) = self.flow();
+        let most = self.rng.weighted(&[(3, 3), (6, 700), (3, 4096), (1, u64::MAX)]);
+        let weight = Weight::new(self.rng.range(1..=most)).expect("not 0");
+        Event::Weight { by, flow, weight }
+    }
+
+    fn cap(&mut self, opening: bool) -> Event {
+        if let Some((by, flow)) = self.capped.pop_if(|_| opening) {
+            return Event::Cap { by, flow, slots: None };
+        }
+        let (by, flow) = self.flow();
+        self.capped.push((by, flow.clone()));
+        let slots = self.rng.percent(60).then(|| self.rng.one_of(&[0, 1, 1, 2, 2, 3, 4]));
+        Event::Cap { by, flow, slots }
+    }
+}
+
+/// A capacity, rarely the lowest: where that is 0, nothing would ever fly.
+fn capacity(rng: &mut Rng, shape: &Shape) -> u64 {
+    let drawn = rng.range(shape.capacity.clone());
+    if rng.percent(70) { drawn.max(1) } else { drawn }
+}
+
+/// A pool of this shape with its limits.
+fn config(rng: &mut Rng, shape: &Shape, policy: Policy) -> PoolConfig {
+    let mut config = PoolConfig::new(capacity(rng, shape), policy);
+    if shape.limits {
+        let most = rng.weighted(&[(1, 0), (1, 1), (2, 3), (4, 12), (4, 20), (4, 40)]);
+        config.max_queue = rng.percent(50).then_some(most);
+        let timeout = rng.weighted(&[(1, 0), (1, 200), (2, 1000), (4, 3000), (4, 10_000)]);
+        config.queue_timeout = rng.percent(35).then_some(Micros(timeout));
+    }
+    let brownout = rng.one_of(&[0, 100, 500, 3000]);
+    config.brownout_wait = rng.percent(40).then_some(Micros(brownout));
+    if shape.workers {
+        config.workers = first_workers(rng);
+    }
+    config.busy = if shape.workers { trees::busy(rng) } else { BusyThresholds::default() };
+    config
+}

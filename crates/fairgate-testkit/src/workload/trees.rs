@@ -1,0 +1,198 @@
+//! Random policy trees.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
+use fairgate_core::policy::{
+    BusyThresholds, Class, ClassLimits, DEFAULT_WEIGHT, Drr, Inside, Load, Node, Order, Policy,
+    Share,
+};
+use fairgate_core::units::{Alpha, Fraction, Tokens, Weight};
+
+use super::rng::Rng;
+use super::shape::{Kind, Shape};
+
+/// The most classes that a drr node lists, but for a crowded one now and then.
+const CLASSES: usize = 6;
+
+/// The most flows for which a share node states a weight or a cap.
+const LISTED: usize = 64;
+
+/// The name of an attribute's flow with this number.
+pub(super) fn flow_name(by: Attribute, number: usize) -> String {
+    format!("{}{number}", &by.name()[..1])
+}
+
+/// The attributes by which a policy shares anywhere in its tree.
+pub(super) fn attributes_of(policy: &Policy) -> Vec<Attribute> {
+    let mut attributes = Vec::new();
+    collect_attributes(policy.root(), &mut attributes);
+    attributes
+}
+
+fn collect_attributes(node: &Node, into: &mut Vec<Attribute>) {
+    into.push(node.by());
+    let insides: Vec<&Inside> = match node {
+        Node::Drr(drr) => drr.classes.iter().map(|class| &class.inside).collect(),
+        Node::Share(share) => vec![&share.inside],
+        Node::Load(load) => vec![&load.inside],
+    };
+    for inside in insides {
+        if let Inside::Node(node) = inside {
+            collect_attributes(node, into);
+        }
+    }
+}
+
+/// A random policy of this shape, over so many names per attribute.
+pub(super) fn policy(rng: &mut Rng, shape: &Shape, names: usize) -> Policy {
+    let depth = rng.count(shape.depth.clone());
+    let mut grower = Grower { rng, shape, names, path: Vec::new() };
+    Policy::new(grower.node(depth)).expect("a tree is grown by the rules")
+}
+
+struct Grower<'a> {
+    rng: &'a mut Rng,
+    shape: &'a Shape,
+    names: usize,
+    /// The attributes of the nodes above.
+    path: Vec<Attribute>,
+}
+
+impl Grower<'_> {
+    fn node(&mut self, depth: usize) -> Node {
+        let by = self.attribute();
+        self.path.push(by);
+        let node = match self.rng.one_of(&self.shape.kinds) {
+            Kind::Drr => Node::Drr(self.drr(by, depth)),
+            Kind::Share => Node::Share(self.share(by, depth)),
+            Kind::Load => Node::Load(self.load(by, depth)),
+        };
+        self.path.pop();
+        node
+    }
+
+    /// Mostly an attribute by which no node above shares.
+    fn attribute(&mut self) -> Attribute {
+        let new: Vec<Attribute> =
+            Attribute::ALL.into_iter().filter(|by| !self.path.contains(by)).collect();
+        if new.is_empty() || self.rng.percent(10) {
+            return self.rng.one_of(&Attribute::ALL);
+        }
+        self.rng.one_of(&new)
+    }
+
+    fn inside(&mut self, depth: usize) -> Inside {
+        if depth > 1 {
+            return Inside::Node(Arc::new(self.node(depth - 1)));
+        }
+        Inside::Queue(self.rng.one_of(&[Order::Fcfs, Order::Wspt]))
+    }
+
+    fn drr(&mut self, by: Attribute, depth: usize) -> Drr {
+        let many = depth == 1 && self.names > CLASSES && self.rng.percent(25);
+        let most = if many { self.names } else { CLASSES };
+        let count = self.rng.count(1..=most);
+        let scale = self.rng.weighted(&[(3, 10), (4, 3000), (1, 1), (1, u64::MAX)]);
+        let mut names: Vec<String> = (0..count).map(|number| flow_name(by, number)).collect();
+        if self.rng.percent(15) {
+            names.push(DEFAULT_FLOW.to_owned());
+        }
+        self.shuffle(&mut names);
+        let classes: Vec<Class> = names.iter().map(|name| self.class(name, scale, depth)).collect();
+        let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
+        Drr {
+            by,
+            default: default.map(|index| classes[index].name.clone()),
+            classes,
+            settle: self.rng.percent(50),
+        }
+    }
+
+    fn shuffle(&mut self, names: &mut [String]) {
+        for last in (1..names.len()).rev() {
+            names.swap(last, self.rng.index(last + 1));
+        }
+    }
+
+    fn class(&mut self, name: &str, scale: u64, depth: usize) -> Class {
+        // Some branches are shorter than others.
+        let depth = if depth > 1 && self.rng.percent(25) { 1 } else { depth };
+        let placed = self.shape.workers;
+        Class {
+            name: name.into(),
+            quantum: self.weight(scale),
+            inside: self.inside(depth),
+            busy: if placed { busy(self.rng) } else { BusyThresholds::default() },
+            limits: if placed { self.limits() } else { ClassLimits::default() },
+        }
+    }
+
+    fn limits(&mut self) -> ClassLimits {
+        let tokens =
+            |rng: &mut Rng| Tokens(rng.weighted(&[(1, 0), (3, 300), (3, 2000), (3, 9000)]));
+        ClassLimits {
+            requests_per_worker: self.rng.percent(20).then(|| self.rng.range(0..=6)),
+            input_tokens_per_worker: self.rng.percent(15).then(|| tokens(self.rng)),
+            cached_tokens_per_worker: self.rng.percent(15).then(|| tokens(self.rng)),
+        }
+    }
+
+    fn share(&mut self, by: Attribute, depth: usize) -> Share {
+        let scale = self.rng.weighted(&[(2, 1), (2, 5), (5, 500), (1, u64::MAX)]);
+        let mut weights = BTreeMap::new();
+        let mut caps = BTreeMap::new();
+        let capped = self.rng.percent(40);
+        for number in 0..self.names.min(LISTED) {
+            let name: Box<str> = flow_name(by, number).into();
+            if self.rng.percent(60) {
+                weights.insert(name.clone(), self.weight(scale));
+            }
+            if capped && self.rng.percent(30) {
+                caps.insert(name, self.rng.one_of(&[0, 1, 1, 2, 2, 3, 4]));
+            }
+        }
+        if self.rng.percent(15) {
+            weights.insert(DEFAULT_FLOW.into(), self.weight(scale));
+        }
+        let default_weight = self.rng.one_of(&[1, scale, DEFAULT_WEIGHT]);
+        Share {
+            by,
+            weights,
+            default_weight: Weight::new(default_weight).expect("not 0"),
+            caps,
+            default_cap: self.rng.percent(15).then(|| self.rng.one_of(&[0, 1, 1, 2, 3, 5])),
+            partition: self.path.len() == 1 && self.rng.percent(40),
+            inside: self.inside(depth),
+        }
+    }
+
+    fn weight(&mut self, scale: u64) -> Weight {
+        Weight::new(self.rng.range(1..=scale)).expect("not 0")
+    }
+
+    fn load(&mut self, by: Attribute, depth: usize) -> Load {
+        let alphas =
+            [0, 250_000, 500_000, 1_000_000, 490_000, 505_000, self.rng.range(0..=999_999)];
+        let alpha = Alpha::from_millionths(self.rng.one_of(&alphas)).expect("at most 1");
+        let inside = self.inside(depth);
+        let late = matches!(inside, Inside::Queue(_)) && self.rng.percent(40);
+        Load {
+            by,
+            alpha,
+            auto_tune: self.rng.percent(50),
+            max_wait_ticks: late.then(|| self.rng.weighted(&[(1, 0), (3, 3), (3, 10), (1, 40)])),
+            inside,
+        }
+    }
+}
+
+/// Random busy thresholds, often none.
+pub(super) fn busy(rng: &mut Rng) -> BusyThresholds {
+    let fraction = rng.percent(20).then(|| rng.one_of(&[0, 1, 250, 500, 1000, 1500]));
+    BusyThresholds {
+        tokens: rng.percent(25).then(|| Tokens(rng.one_of(&[0, 500, 3000, 9000]))),
+        fraction: fraction.map(|f| Fraction::from_thousandths(f).expect("in range")),
+    }
+}

@@ -1,0 +1,133 @@
+//! What random journals are good for: they repeat, they reach everything, and the oracle stands them.
+
+use std::collections::BTreeMap;
+
+use fairgate_core::event::{Event, PoolConfig};
+use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_testkit::workload::{Events, Shape, generate, generate_answered};
+
+/// What happened in some journals.
+#[derive(Default)]
+struct Seen {
+    events: BTreeMap<&'static str, usize>,
+    decisions: BTreeMap<&'static str, usize>,
+    endings: usize,
+    endings_that_hit: usize,
+    deepest: usize,
+    journals: usize,
+    drained: usize,
+}
+
+impl Seen {
+    fn run(&mut self, config: &PoolConfig, events: &Events) {
+        let mut pool = NaivePool::new(config.clone());
+        let (mut deep, mut drained) = (0, false);
+        for (at, event) in events {
+            let flying = pool.flying().len();
+            let ticks = pool.ticks();
+            let decided = pool.apply(*at, event);
+            self.count(event, &decided);
+            if matches!(event, Event::Release { .. }) {
+                self.endings += 1;
+                self.endings_that_hit += usize::from(pool.ticks() > ticks);
+            }
+            assert_capacity_holds(&pool, flying);
+            deep = deep.max(pool.waiting().len());
+            drained |= deep > 5 && pool.waiting().is_empty();
+        }
+        self.deepest = self.deepest.max(deep);
+        self.journals += 1;
+        self.drained += usize::from(drained);
+    }
+
+    fn count(&mut self, event: &Event, decided: &[Decided]) {
+        *self.events.entry(kind(event)).or_default() += 1;
+        for decision in decided {
+            let code = match decision {
+                Decided::Grant { brownout: Some(true), .. } => "brownout",
+                Decided::Grant { place: Some(_), .. } => "placed",
+                Decided::Grant { .. } => "grant",
+                Decided::Reject { reason, .. } => reason.code(),
+                Decided::Expire { .. } => "expire",
+            };
+            *self.decisions.entry(code).or_default() += 1;
+        }
+    }
+}
+
+/// No grant goes over the capacity; only a capacity that fell may leave more flying.
+fn assert_capacity_holds(pool: &NaivePool, flying_before: usize) {
+    let flying = pool.flying().len();
+    let capacity = usize::try_from(pool.capacity()).expect("a small capacity");
+    assert!(flying <= capacity.max(flying_before));
+}
+
+fn kind(event: &Event) -> &'static str {
+    match event {
+        Event::Submit(_) => "submit",
+        Event::Release { .. } => "release",
+        Event::Cancel { .. } => "cancel",
+        Event::Hold { .. } => "hold",
+        Event::Resume { .. } => "resume",
+        Event::Capacity { .. } => "capacity",
+        Event::Tick => "tick",
+        Event::Weight { .. } => "weight",
+        Event::Policy(_) => "policy",
+        Event::Cap { .. } => "cap",
+        Event::Worker(_) => "worker",
+        Event::FirstToken { .. } => "first_token",
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_journal() {
+    for (_, shape) in Shape::quick() {
+        assert_eq!(generate(&shape, 7), generate(&shape, 7));
+        assert_eq!(generate_answered(&shape, 7), generate_answered(&shape, 7));
+        assert_ne!(generate(&shape, 7), generate(&shape, 8));
+    }
+}
+
+#[test]
+fn time_never_goes_back() {
+    for (_, shape) in Shape::quick() {
+        let (_, events) = generate(&shape, 3);
+        assert_eq!(events.len(), shape.events);
+        assert!(events.is_sorted_by_key(|(at, _)| *at));
+    }
+}
+
+#[test]
+fn quick_shapes_reach_every_event_and_decision() {
+    let mut all = Seen::default();
+    for (name, shape) in Shape::quick() {
+        for (answered, make) in [(false, generate as fn(&_, _) -> _), (true, generate_answered)] {
+            let mut seen = Seen::default();
+            for seed in 0..40 {
+                let (config, events) = make(&shape, seed);
+                seen.run(&config, &events);
+                all.run(&config, &events);
+            }
+            let (hit, of) = (seen.endings_that_hit, seen.endings);
+            assert!(seen.deepest >= 40, "{name}: at most {} wait", seen.deepest);
+            // Who only guesses what flies misses often.
+            let (least_hit, least_drained) =
+                if answered { (of / 3, seen.journals / 5) } else { (of / 10, 1) };
+            assert!(hit >= least_hit, "{name}: {hit} of {of} releases hit");
+            assert!(seen.drained >= least_drained, "{name}: {} drained", seen.drained);
+        }
+    }
+    assert_eq!(all.events.len(), 12, "{:?}", all.events);
+    assert_eq!(all.decisions.len(), 12, "{:?}", all.decisions);
+}
+
+#[test]
+fn a_crowd_waits() {
+    let mut seen = Seen::default();
+    for seed in 0..6 {
+        let shape = Shape { events: 1500, ..Shape::crowded() };
+        let (config, events) = generate_answered(&shape, seed);
+        seen.run(&config, &events);
+    }
+    assert!(seen.deepest >= 250, "at most {} wait", seen.deepest);
+}
