@@ -117,6 +117,16 @@ impl Drr {
         (-state.overrun, most)
     }
 
+    /// The cost of a class's head, where it is ready.
+    pub(crate) fn head_cost(&self, class: Local) -> Option<Tokens> {
+        self.classes[class as usize].head.map(|head| head.cost)
+    }
+
+    /// The further rounds that a ready class's head needs.
+    pub(crate) fn rounds_needed(&self, class: Local) -> Option<u128> {
+        self.rounds.get(class)
+    }
+
     /// Restores a class's counters from a snapshot.
     pub(crate) fn restore(&mut self, class: Local, deficit: i128, bound: (i128, i128)) {
         let state = &mut self.classes[class as usize];

@@ -1,11 +1,360 @@
-//! Why a request was granted, and what a waiting one waits for.
+//! Why a request was granted, and what a waiting one waits for. Asking changes nothing.
+//!
+//! The runner-up of a level is whoever would have been picked had the winner not been ready; the place of a
+//! waiting request is how many grants come before its own if nothing else arrives, flights end in the order in
+//! which they were granted, and each uses its cost. Both are found by asking a copy, so they are true by
+//! construction; they cost a copy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::arbiter::{Context, Local, View};
+use crate::attribute::Attribute;
+use crate::decision::{Decision, GrantedPlace};
+use crate::drr::Turn;
+use crate::event::Event;
+use crate::pool::{Pool, context};
+use crate::requests::Slot;
+use crate::tree::{Child, Discipline, Flow, Tree};
+use crate::units::{Alpha, Micros, PerWeight, Ticks, Tokens, Weight};
 
 /// The numbers that decided one grant, from the root of the tree down.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Why {}
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// What the request was charged.
+    pub cost: Tokens,
+    /// One choice per level.
+    pub levels: Vec<Choice>,
+}
 
-impl crate::pool::Pool {
-    pub(crate) fn why(&mut self, _slot: crate::requests::Slot) -> Why {
-        Why::default()
+/// Why one flow of one node went next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The attribute by which the node shares.
+    pub by: Attribute,
+    /// The flow that was picked.
+    pub flow: Arc<str>,
+    /// The rule that picked it.
+    pub rule: Rule,
+    /// Its numbers before it was charged.
+    pub standing: Standing,
+    /// Who would have gone without it, with its numbers; nobody where no other flow was ready.
+    pub runner_up: Option<(Arc<str>, Standing)>,
+}
+
+/// The rule by which a flow was picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// drr: the cursor stayed on the class, whose credit covers its head.
+    Stayed,
+    /// drr: the first class in ring order that could afford its head with at most one more quantum.
+    Visited,
+    /// drr: nobody could; this many rounds were given to all at once, and it was the first to afford its head.
+    Bulk {
+        /// The rounds given to every ready class.
+        rounds: u128,
+    },
+    /// share: the lowest score.
+    LowestScore,
+    /// share, partitioned: the lowest score among those with fewer flying than their slots.
+    BelowItsSlots,
+    /// load: the largest load.
+    LargestLoad,
+    /// load: its oldest request has waited `max_wait_ticks`; the oldest of those goes first.
+    Late,
+}
+
+/// A flow's numbers in its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In a drr node.
+    Drr {
+        /// Unspent credit, in tokens.
+        deficit: i128,
+        /// Credit per round.
+        quantum: Weight,
+        /// The cost of its head, where it is ready.
+        head_cost: Option<Tokens>,
+        /// The further rounds that its head needs.
+        rounds_needed: Option<u128>,
+    },
+    /// In a share node.
+    Share {
+        /// Its height with what flies; the lowest goes next.
+        score: PerWeight,
+        /// Its height without.
+        settled: PerWeight,
+        /// The node's virtual time.
+        virtual_time: PerWeight,
+        /// Its weight.
+        weight: Weight,
+        /// The costs of what flies.
+        pending: u128,
+        /// Its slots, where the node is partitioned and slots decide.
+        slots: Option<u64>,
+        /// Its cap, where it has one.
+        cap: Option<u64>,
+    },
+    /// In a load node.
+    Load {
+        /// Summed weights of what waits, in thousandths.
+        depth_thousandths: u64,
+        /// Ticks since its oldest request came.
+        age: Ticks,
+        /// Its load in millionths of the largest possible, where it is ready.
+        load_millionths: Option<u64>,
+        /// The node's trade-off now.
+        alpha: Alpha,
+    },
+}
+
+/// Where a request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It waits.
+    Waiting(Box<Waiting>),
+    /// It was granted a slot and has not ended.
+    Flying {
+        /// When it was granted.
+        granted_at: Micros,
+        /// Where it runs.
+        place: Option<GrantedPlace>,
+    },
+}
+
+/// What a waiting request waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// When it was submitted.
+    pub submitted_at: Micros,
+    /// What it will be charged.
+    pub cost: Tokens,
+    /// The flows it is in, from the root down.
+    pub levels: Vec<WaitingLevel>,
+    /// How many requests stand before it in its own queue.
+    pub ahead_in_queue: u64,
+    /// What would be granted before it, if nothing else arrived, by flow: names from the root down.
+    pub ahead: Vec<Ahead>,
+    /// How many grants would come before its own; none where it would never be granted as things are.
+    pub place: Option<u64>,
+}
+
+/// One level of a waiting request's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingLevel {
+    /// The attribute by which the node shares.
+    pub by: Attribute,
+    /// The flow.
+    pub flow: Arc<str>,
+    /// Whether the flow could dispatch now, and if not, why.
+    pub readiness: Readiness,
+    /// How many requests wait in the flow.
+    pub waiting: u32,
+    /// How many of its requests fly.
+    pub flying: u32,
+    /// Its numbers.
+    pub standing: Standing,
+}
+
+/// Whether a flow could dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It could.
+    Ready,
+    /// An operator holds it.
+    Held,
+    /// As many of its requests fly as it may have flying.
+    AtCap,
+    /// Its head has no open worker, or nothing inside it is ready.
+    Blocked,
+}
+
+/// What goes before a waiting request in one flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The flows around the queue, from the root down.
+    pub path: Vec<Arc<str>>,
+    /// How many of its requests go first.
+    pub requests: u64,
+    /// Their costs together.
+    pub tokens: u128,
+}
+
+impl Pool {
+    /// Where a request is, and if it waits, why: nothing where no request of that id waits or flies.
+    pub fn whereabouts(&self, id: &str) -> Option<Whereabouts> {
+        let slot = self.requests.find(id)?;
+        let request = self.requests.get(slot);
+        match &request.flight {
+            Some(flight) => Some(Whereabouts::Flying {
+                granted_at: flight.granted_at,
+                place: flight.place.and_then(|place| {
+                    let worker = self.workers.list.get(&place.worker)?.name.clone();
+                    Some(GrantedPlace { worker, rank: place.rank })
+                }),
+            }),
+            None => Some(Whereabouts::Waiting(Box::new(self.waiting_for(slot)))),
+        }
+    }
+
+    fn waiting_for(&self, slot: Slot) -> Waiting {
+        let request = self.requests.get(slot);
+        let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
+        flows.reverse();
+        let mut tree = self.tree.clone();
+        let blocked = self.workers.all_blocked();
+        let levels = flows.iter().map(|flow| level(&mut tree, *flow, blocked, context!(self)));
+        let queue = &self.tree.queues[request.queue as usize];
+        let (ahead, place) = self.granted_before(request.texts.id());
+        Waiting {
+            submitted_at: request.at,
+            cost: request.cost,
+            levels: levels.collect(),
+            ahead_in_queue: queue.ahead_of(request).count() as u64,
+            ahead,
+            place,
+        }
+    }
+
+    /// Lets a copy run on until the request is granted: what is granted before it.
+    fn granted_before(&self, id: &str) -> (Vec<Ahead>, Option<u64>) {
+        let mut pool = self.clone();
+        pool.limits.queue_timeout = None;
+        let mut landing =
+            pool.requests.flying_slots().into_iter().collect::<std::collections::VecDeque<_>>();
+        let mut before: BTreeMap<u32, Ahead> = BTreeMap::new();
+        let mut count = 0;
+        while let Some(first) = landing.pop_front() {
+            let ended = pool.requests.get(first).texts.id().into();
+            let mut decisions = Vec::new();
+            let event = Event::Release { id: ended, tokens: None };
+            if pool.apply(pool.now, event, &mut decisions).is_err() {
+                break;
+            }
+            for decision in decisions {
+                let Decision::Grant(grant) = decision else { continue };
+                if *grant.id == *id {
+                    return (before.into_values().collect(), Some(count));
+                }
+                count += 1;
+                if let Some(slot) = pool.requests.find(&grant.id) {
+                    landing.push_back(slot);
+                    pool.count_ahead(slot, &mut before);
+                }
+            }
+        }
+        (before.into_values().collect(), None)
+    }
+
+    fn count_ahead(&self, slot: Slot, before: &mut BTreeMap<u32, Ahead>) {
+        let request = self.requests.get(slot);
+        let ahead = before.entry(request.queue).or_insert_with(|| {
+            let innermost = self.tree.queues[request.queue as usize].flow;
+            Ahead { path: self.tree.path(Some(innermost)), requests: 0, tokens: 0 }
+        });
+        ahead.requests += 1;
+        ahead.tokens += u128::from(request.cost.0);
+    }
+
+    /// The numbers that decide the grant of the tree's head.
+    pub(crate) fn why(&self, slot: Slot) -> Why {
+        let request = self.requests.get(slot);
+        let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
+        flows.reverse();
+        let mut tree = self.tree.clone();
+        let choices = flows.iter().map(|flow| choice(&mut tree, *flow, context!(self)));
+        Why { cost: request.cost, levels: choices.collect() }
+    }
+}
+
+fn choice(tree: &mut Tree, index: u32, cx: Context<'_>) -> Choice {
+    let Flow { node, local, .. } = tree.flows[index as usize];
+    let rule = rule(&mut tree.nodes[node as usize].discipline, local, cx);
+    let standing = standing(&mut tree.nodes[node as usize].discipline, local, cx);
+    let flow = &tree.flows[index as usize];
+    let view = View { head: None, waiting: flow.waiting, flying: flow.flying, oldest_open: false };
+    let state = &mut tree.nodes[node as usize];
+    let by = state.level.node.by();
+    state.arbiter().look(local, view);
+    let next = state.arbiter().pick(cx).map(|pick| pick.flow);
+    let runner_up = next.and_then(|next| {
+        let name = state.flow_name(next, &tree.flows)?;
+        Some((name, self::standing(&mut state.discipline, next, cx)))
+    });
+    Choice { by, flow: tree.flows[index as usize].name.clone(), rule, standing, runner_up }
+}
+
+fn rule(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Rule {
+    match discipline {
+        Discipline::Drr(drr) => match drr.scan() {
+            Some((_, Turn::Stays)) => Rule::Stayed,
+            Some((_, Turn::Visited { bulk, .. })) if bulk > 0 => Rule::Bulk { rounds: bulk },
+            _ => Rule::Visited,
+        },
+        Discipline::Share(share) => match share.below_slots().next() {
+            Some(below) if below == flow => Rule::BelowItsSlots,
+            _ => Rule::LowestScore,
+        },
+        Discipline::Load(load) => match load.is_late(cx.ticks) {
+            true => Rule::Late,
+            false => Rule::LargestLoad,
+        },
+    }
+}
+
+fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standing {
+    match discipline {
+        Discipline::Drr(drr) => Standing::Drr {
+            deficit: drr.deficit(flow),
+            quantum: drr.classes[flow as usize].quantum,
+            head_cost: drr.head_cost(flow),
+            rounds_needed: drr.rounds_needed(flow),
+        },
+        Discipline::Share(share) => {
+            let state = &share.flows[flow as usize];
+            Standing::Share {
+                score: PerWeight::from_score(state.score()),
+                settled: PerWeight::from_score(state.settled()),
+                virtual_time: PerWeight::from_score(share.virtual_time),
+                weight: state.weight,
+                pending: state.pending,
+                slots: share.slots(flow),
+                cap: state.cap,
+            }
+        }
+        Discipline::Load(load) => Standing::Load {
+            depth_thousandths: load.flows[flow as usize].depth,
+            age: Ticks(load.age(flow, cx.ticks)),
+            load_millionths: load.load_millionths(flow, cx.ticks),
+            alpha: load.alpha(),
+        },
+    }
+}
+
+fn level(tree: &mut Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLevel {
+    let flow = tree.flows[index as usize].clone();
+    let inside_ready = !blocked
+        && match flow.child {
+            Child::Queue(_) => tree.flows[index as usize].has_head(),
+            Child::Node(node) => tree.nodes[node as usize].has_head(),
+        };
+    let node = &mut tree.nodes[flow.node as usize];
+    let at_cap = match &node.discipline {
+        Discipline::Share(share) => share.flows[flow.local as usize].at_cap(flow.flying),
+        _ => false,
+    };
+    let readiness = match (flow.held, at_cap, inside_ready) {
+        (true, _, _) => Readiness::Held,
+        (_, true, _) => Readiness::AtCap,
+        (_, _, false) => Readiness::Blocked,
+        _ => Readiness::Ready,
+    };
+    WaitingLevel {
+        by: node.level.node.by(),
+        flow: flow.name,
+        readiness,
+        waiting: flow.waiting,
+        flying: flow.flying,
+        standing: standing(&mut node.discipline, flow.local, cx),
     }
 }

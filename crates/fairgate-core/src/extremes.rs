@@ -111,11 +111,6 @@ impl Extremes {
         self.points.get(flow as usize).copied().flatten()
     }
 
-    /// All points, by flow.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Point> + '_ {
-        self.points.iter().flatten().copied()
-    }
-
     /// The largest depth and the lowest `since` of all points.
     pub(crate) fn extent(&mut self) -> Option<(u64, u64)> {
         if self.nodes.is_empty() {

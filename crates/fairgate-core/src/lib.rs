@@ -11,6 +11,7 @@ pub mod drr;
 pub mod event;
 pub mod explain;
 mod extremes;
+pub mod fairness;
 mod level;
 pub mod load;
 pub mod policy;

@@ -159,16 +159,23 @@ impl Load {
         (self.age(*flow, now) >= limit).then_some(*flow)
     }
 
-    /// The ready flows with their value in a direction, best first: for explanations, a scan.
-    pub(crate) fn ranking(&mut self, now: Ticks) -> Vec<(Local, u128)> {
-        let Some(direction) = self.direction(now) else { return Vec::new() };
-        let mut ranked: Vec<_> = self
-            .ready
-            .iter()
-            .map(|p| (core::cmp::Reverse(direction.value(p.depth, p.since)), p.seq, p.flow))
-            .collect();
-        ranked.sort_unstable();
-        ranked.into_iter().map(|(value, _, flow)| (flow, value.0)).collect()
+    /// Whether a late flow goes before all others now.
+    pub(crate) fn is_late(&self, now: Ticks) -> bool {
+        self.latest(now).is_some()
+    }
+
+    /// The trade-off now.
+    pub(crate) fn alpha(&self) -> Alpha {
+        Alpha::from_millionths(u64::from(self.alpha)).unwrap_or(Alpha::BALANCED)
+    }
+
+    /// A ready flow's load, L(i), in millionths.
+    pub(crate) fn load_millionths(&mut self, flow: Local, now: Ticks) -> Option<u64> {
+        let direction = self.direction(now)?;
+        let point = self.ready.get(flow)?;
+        let (deepest, oldest) = self.ready.extent()?;
+        let scale = u128::from(deepest.max(1)) * u128::from((now.0 - oldest).max(1));
+        u64::try_from(direction.value(point.depth, point.since) / scale).ok()
     }
 
     /// Keeps `since` and the sums true after the flow's oldest request changed.

@@ -152,7 +152,8 @@ impl FlowState {
         self.base.saturating_add(per_weight(tokens, self.weight))
     }
 
-    fn at_cap(&self, flying: u32) -> bool {
+    /// Whether as many fly as may.
+    pub(crate) fn at_cap(&self, flying: u32) -> bool {
         self.cap.is_some_and(|cap| u64::from(flying) >= cap)
     }
 }
@@ -226,11 +227,6 @@ impl Share {
         let partition = self.partition.as_ref()?;
         let divided = partition.divided? >= partition.active.len() as u64;
         divided.then(|| partition.slots[flow as usize])
-    }
-
-    /// The ready flows, lowest score first.
-    pub(crate) fn ranking(&self) -> impl Iterator<Item = Local> + '_ {
-        self.ready.iter().map(|(_, _, flow)| *flow)
     }
 
     /// The ready flows below their slots, lowest score first.

@@ -439,10 +439,9 @@ fn snapshot_node(tree: &Tree, node: u32) -> NodeSnapshot {
         Discipline::Share(share) => {
             NodeCounters::Share { virtual_time: share.virtual_time, rises: share.rises }
         }
-        Discipline::Load(load) => NodeCounters::Load {
-            alpha: Alpha::from_millionths(u64::from(load.alpha)).unwrap_or(Alpha::BALANCED),
-            history: load.history.clone(),
-        },
+        Discipline::Load(load) => {
+            NodeCounters::Load { alpha: load.alpha(), history: load.history.clone() }
+        }
     };
     let flows = state.flows.values().map(|flow| snapshot_flow(tree, *flow)).collect();
     NodeSnapshot { state: counters, flows }

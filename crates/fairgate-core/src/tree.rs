@@ -254,6 +254,15 @@ impl Tree {
         })
     }
 
+    /// The names of a flow and those around it, from the root down.
+    pub(crate) fn path(&self, flow: Option<u32>) -> Vec<Arc<str>> {
+        let around = |flow: &u32| self.nodes[self.flows[*flow as usize].node as usize].parent;
+        let names = core::iter::successors(flow, around);
+        let mut path: Vec<_> = names.map(|f| self.flows[f as usize].name.clone()).collect();
+        path.reverse();
+        path
+    }
+
     /// A request starts to wait: returns its queue.
     pub(crate) fn enter(&mut self, slot: Slot, attributes: &Attributes, cx: Context<'_>) -> u32 {
         let queue = self.queue_for(attributes);
@@ -602,7 +611,24 @@ impl Tree {
     }
 }
 
+impl Flow {
+    /// Whether what is inside had something to dispatch at the last look.
+    pub(crate) fn has_head(&self) -> bool {
+        self.head.is_some()
+    }
+}
+
 impl NodeState {
+    /// Whether the node had something to dispatch at the last look.
+    pub(crate) fn has_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// The name of a flow by its number within the node.
+    pub(crate) fn flow_name(&self, flow: Local, flows: &[Flow]) -> Option<Arc<str>> {
+        self.locals[flow as usize].map(|flow| flows[flow as usize].name.clone())
+    }
+
     pub(crate) fn arbiter(&mut self) -> &mut dyn Arbiter {
         match &mut self.discipline {
             Discipline::Drr(drr) => drr,

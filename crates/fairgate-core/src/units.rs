@@ -35,6 +35,34 @@ pub struct Alpha(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fraction(u32);
 
+/// Tokens per weight, the height at which flows of different weights compare: in units of 2⁻³². It prints as a
+/// decimal with three places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PerWeight(pub i128);
+
+impl PerWeight {
+    /// That many tokens at this weight, rounded down.
+    pub fn of(tokens: i128, weight: Weight) -> Self {
+        let weight = i128::from(weight.get());
+        let whole = tokens.div_euclid(weight).saturating_mul(1 << 32);
+        Self(whole.saturating_add((tokens.rem_euclid(weight) << 32) / weight))
+    }
+
+    /// A height that is never below 0.
+    pub(crate) fn from_score(score: u128) -> Self {
+        Self(i128::try_from(score).unwrap_or(i128::MAX))
+    }
+}
+
+impl fmt::Display for PerWeight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let magnitude = self.0.unsigned_abs();
+        let (whole, rest) = (magnitude >> 32, magnitude & 0xffff_ffff);
+        let sign = if self.0 < 0 { "-" } else { "" };
+        write!(f, "{sign}{whole}.{:03}", (rest * 1000) >> 32)
+    }
+}
+
 /// A value was outside the range of its unit. The message names the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
@@ -72,7 +100,7 @@ impl TaskWeight {
     /// A weight given in thousandths, 1 to 1 000 000 000 of them.
     pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
         match u32::try_from(thousandths) {
-            Ok(t) if t >= 1 && t <= Self::MAX.0 => Ok(Self(t)),
+            Ok(t) if (1..=Self::MAX.0).contains(&t) => Ok(Self(t)),
             _ => Err(OutOfRange { allowed: "0.001 to 1000000" }),
         }
     }
