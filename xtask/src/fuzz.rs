@@ -31,7 +31,8 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
 }
 
 /// What libFuzzer finds on the way it keeps out of the repository, in `fuzz/target/corpus`; the inputs
-/// in `fuzz/corpus` are where it starts from.
+/// in `fuzz/corpus` are where it starts from, with the words of `fuzz/dictionaries` where the target has
+/// some.
 fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<Step, Refusal> {
     let found = format!("fuzz/target/corpus/{target}");
     fs::create_dir_all(root.join(&found))
@@ -39,7 +40,12 @@ fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<Step, Refusal> {
     let seeds = format!("fuzz/corpus/{target}");
     let total = format!("-max_total_time={seconds}");
     let hang = format!("-timeout={HANG_SECONDS}");
-    let args = ["fuzz", "run", target, &found, &seeds, "--", &total, &hang];
+    let words = format!("fuzz/dictionaries/{target}.dict");
+    let dictionary = format!("-dict={words}");
+    let mut args = vec!["fuzz", "run", target, &found, &seeds, "--", &total, &hang];
+    if root.join(&words).is_file() {
+        args.push(&dictionary);
+    }
     // Sanitizers and coverage need flags that a stable compiler hides.
     Ok(cargo(&format!("fuzz {target}"), &args).env("RUSTC_BOOTSTRAP", "1"))
 }
