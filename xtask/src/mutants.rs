@@ -4,9 +4,11 @@
 use crate::step::Step;
 use crate::{cargo, tools};
 
-/// Arguments go on to cargo-mutants, such as `--list`, `--file` or `--shard`.
+/// Arguments go on to cargo-mutants, such as `--list`, `--re` or `--shard`. A target folder that is set
+/// for all of cargo is not for mutants: they are built beside their copy of the source.
 pub(crate) fn steps(args: &[&str]) -> Vec<Step> {
     let mut steps = Vec::from_iter(tools::need_cargo("cargo-mutants"));
-    steps.push(cargo("mutants", &[&["mutants"], args].concat()));
+    let mutants = cargo("mutants", &[&["mutants", "--package", "fairgate-core"], args].concat());
+    steps.push(mutants.without_env("CARGO_TARGET_DIR"));
     steps
 }

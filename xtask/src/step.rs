@@ -28,6 +28,12 @@ impl Step {
         self
     }
 
+    /// The same step with an environment variable taken away.
+    pub(crate) fn without_env(mut self, key: &str) -> Self {
+        self.command.env_remove(key);
+        self
+    }
+
     fn run(&mut self, root: &Path) -> Outcome {
         println!("\n==> {}: {}", self.name, Shown(&self.command));
         let start = Instant::now();
@@ -107,8 +113,11 @@ struct Shown<'a>(&'a Command);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, value) in self.0.get_envs() {
-            let value = value.unwrap_or_default().to_string_lossy();
-            write!(f, "{}={value} ", key.to_string_lossy())?;
+            let key = key.to_string_lossy();
+            match value {
+                Some(value) => write!(f, "{key}={} ", value.to_string_lossy())?,
+                None => write!(f, "env -u {key} ")?,
+            }
         }
         let program = Path::new(self.0.get_program());
         write!(f, "{}", program.file_name().unwrap_or_default().to_string_lossy())?;
@@ -141,6 +150,12 @@ mod tests {
     #[test]
     fn steps_that_pass_pass() {
         assert_eq!(run_all(Path::new("."), vec![sh("one", "test $A = b").env("A", "b")]), Ok(()));
+    }
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let step = Step::new("x", "/usr/bin/cargo", &["doc", "-v"]).env("A", "b").without_env("C");
+        assert_eq!(Shown(&step.command).to_string(), "A=b env -u C cargo doc -v");
     }
 
     #[test]
