@@ -1,2 +1,93 @@
-//! The chores of the project.
-fn main() {}
+//! The chores of the project: `cargo xtask test` and its parts.
+//!
+//! Every chore is a list of [`step::Step`]s, run in order until one fails. This program is built before
+//! anything else in a CI run, so it depends on nothing but the standard library.
+#![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
+
+mod bench;
+mod fuzz;
+mod lint;
+mod mutants;
+mod step;
+mod test;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fmt};
+
+use step::Step;
+
+const HELP: &str = "\
+The chores of the project.
+
+Usage: cargo xtask <chore>
+
+  test                            everything that CI runs: lint, then all tests
+  lint                            rustfmt, clippy and rustdoc, warnings are errors
+  bench core                      the benchmarks of the core, as ratios
+  fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
+                                  unless told otherwise
+  mutants [cargo-mutants args]    change the core's decision code, see that a test notices
+  help                            this text
+
+What a chore needs and the machine lacks is installed: Debian packages with apt-get, cargo
+subcommands with cargo install.
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match chore(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            eprintln!("cargo xtask: {refusal}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn chore(args: &[&str]) -> Result<(), Refusal> {
+    let root = root()?;
+    let steps = match args {
+        ["test"] => test::steps(),
+        ["lint"] => lint::steps(),
+        ["bench", what] => bench::steps(&root, what)?,
+        ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
+        ["mutants", rest @ ..] => mutants::steps(rest),
+        ["help" | "--help" | "-h"] | [] => {
+            print!("{HELP}");
+            return Ok(());
+        }
+        other => {
+            let other = other.join(" ");
+            return Err(Refusal(format!(
+                "no such chore: `{other}`; `cargo xtask help` lists them"
+            )));
+        }
+    };
+    step::run_all(&root, steps)
+}
+
+/// The workspace's root, wherever in it cargo was called.
+fn root() -> Result<PathBuf, Refusal> {
+    env::var_os("CARGO_MANIFEST_DIR")
+        .and_then(|xtask| Path::new(&xtask).parent().map(Path::to_owned))
+        .ok_or_else(|| Refusal("call me as `cargo xtask`, from inside the workspace".into()))
+}
+
+/// Why a chore was not done, in words for the person who asked for it.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A cargo step: the cargo that runs us, with these arguments.
+fn cargo(name: &str, args: &[&str]) -> Step {
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    Step::new(name, &cargo, args)
+}

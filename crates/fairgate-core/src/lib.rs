@@ -3,6 +3,13 @@
 //! Nothing in this crate reads a clock, draws a random number, uses a float, waits, logs or talks to the
 //! outside; time comes in with each event. The same events give the same decisions on every machine.
 
+#![deny(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::float_arithmetic
+)]
+
 pub mod apportion;
 mod arbiter;
 pub mod attribute;

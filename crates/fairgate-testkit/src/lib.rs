@@ -1,7 +1,9 @@
 //! What the tests and benchmarks share.
 //!
 //! [`naive`] is the oracle: the replay rules written down as directly as they read, slow and plain.
-//! [`workload`] makes random journals from a seed, and makes failing ones small.
+//! [`workload`] makes random journals from a seed, and makes failing ones small. [`fuzz`] is what the fuzz
+//! targets call, and what the tests call with the inputs that were kept.
 
+pub mod fuzz;
 pub mod naive;
 pub mod workload;

@@ -1,0 +1,120 @@
+//! `cargo xtask fuzz`: libFuzzer on the targets in `fuzz/`, for a bounded time.
+
+use std::fs;
+use std::path::Path;
+
+use crate::step::Step;
+use crate::{Refusal, cargo, tools};
+
+/// How long a target is fuzzed unless the caller says otherwise.
+const SECONDS: u32 = 60;
+/// An input that takes longer than this counts as a hang.
+const HANG_SECONDS: u32 = 20;
+
+pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    let asked = Asked::parse(args)?;
+    let known = targets(root)?;
+    let chosen = match asked.target {
+        None => known,
+        Some(target) if known.iter().any(|k| k == target) => vec![target.to_owned()],
+        Some(target) => {
+            let known = known.join(", ");
+            return Err(Refusal(format!("no such fuzz target: `{target}`; there are {known}")));
+        }
+    };
+    let mut steps = tools::need_debian("c++", "g++");
+    steps.extend(tools::need_cargo("cargo-fuzz"));
+    for target in chosen {
+        steps.push(fuzz(root, &target, asked.seconds)?);
+    }
+    Ok(steps)
+}
+
+/// What libFuzzer finds on the way it keeps out of the repository, in `fuzz/target/corpus`; the inputs
+/// in `fuzz/corpus` are where it starts from, with the words of `fuzz/dictionaries` where the target has
+/// some.
+fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<Step, Refusal> {
+    let found = format!("fuzz/target/corpus/{target}");
+    fs::create_dir_all(root.join(&found))
+        .map_err(|error| Refusal(format!("cannot make {found}: {error}")))?;
+    let seeds = format!("fuzz/corpus/{target}");
+    let total = format!("-max_total_time={seconds}");
+    let hang = format!("-timeout={HANG_SECONDS}");
+    let words = format!("fuzz/dictionaries/{target}.dict");
+    let dictionary = format!("-dict={words}");
+    let mut args = vec!["fuzz", "run", target, &found, &seeds, "--", &total, &hang];
+    if root.join(&words).is_file() {
+        args.push(&dictionary);
+    }
+    // Sanitizers and coverage need flags that a stable compiler hides.
+    Ok(cargo(&format!("fuzz {target}"), &args).env("RUSTC_BOOTSTRAP", "1"))
+}
+
+/// The names of the files in `fuzz/fuzz_targets`, sorted.
+fn targets(root: &Path) -> Result<Vec<String>, Refusal> {
+    let dir = root.join("fuzz/fuzz_targets");
+    let unreadable = |error| Refusal(format!("cannot read {}: {error}", dir.display()));
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&dir).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|e| e == "rs") {
+            names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Asked<'a> {
+    target: Option<&'a str>,
+    seconds: u32,
+}
+
+impl<'a> Asked<'a> {
+    fn parse(args: &[&'a str]) -> Result<Self, Refusal> {
+        let mut asked = Self { target: None, seconds: SECONDS };
+        let mut args = args.iter();
+        while let Some(&arg) = args.next() {
+            match arg {
+                "--seconds" => asked.seconds = seconds(args.next())?,
+                target if !target.starts_with('-') && asked.target.is_none() => {
+                    asked.target = Some(target);
+                }
+                other => return Err(Refusal(format!("fuzz does not understand `{other}`"))),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// libFuzzer takes 0 for "without end", so it starts at 1.
+fn seconds(value: Option<&&str>) -> Result<u32, Refusal> {
+    value
+        .and_then(|v| v.parse().ok())
+        .filter(|&n| n >= 1)
+        .ok_or_else(|| Refusal("--seconds needs a whole number, 1 or more".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_and_seconds_come_in_any_order() {
+        let plain = Asked { target: None, seconds: SECONDS };
+        assert_eq!(Asked::parse(&[]), Ok(plain));
+        let both = || Ok(Asked { target: Some("pool_ops"), seconds: 5 });
+        assert_eq!(Asked::parse(&["pool_ops", "--seconds", "5"]), both());
+        assert_eq!(Asked::parse(&["--seconds", "5", "pool_ops"]), both());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for bad in
+            [&["--seconds"][..], &["--seconds", "0"], &["--seconds", "x"], &["a", "b"], &["-x"]]
+        {
+            assert!(Asked::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

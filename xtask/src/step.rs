@@ -1,0 +1,176 @@
+//! Steps: commands with a name, run one after another until one fails.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::Refusal;
+
+/// One command of a chore, run in the workspace's root with its output passed on as it comes.
+#[derive(Debug)]
+pub(crate) struct Step {
+    name: String,
+    command: Command,
+}
+
+impl Step {
+    /// A step that runs `program` with `args`.
+    pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self { name: name.into(), command }
+    }
+
+    /// The same step with an environment variable set.
+    pub(crate) fn env(mut self, key: &str, value: &str) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// The same step with an environment variable taken away.
+    pub(crate) fn without_env(mut self, key: &str) -> Self {
+        self.command.env_remove(key);
+        self
+    }
+
+    fn run(&mut self, root: &Path) -> Outcome {
+        println!("\n==> {}: {}", self.name, Shown(&self.command));
+        let start = Instant::now();
+        let status = self.command.current_dir(root).status();
+        let took = start.elapsed();
+        let fault = match status {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(status.to_string()),
+            Err(error) => Some(format!("could not start: {error}")),
+        };
+        let verdict = fault.as_deref().unwrap_or("ok");
+        println!("<== {}: {verdict}, {}", self.name, Seconds(took));
+        Outcome { fault, took }
+    }
+}
+
+struct Outcome {
+    fault: Option<String>,
+    took: Duration,
+}
+
+/// Runs the steps in order up to the first that fails, and ends with a table of all of them.
+pub(crate) fn run_all(root: &Path, mut steps: Vec<Step>) -> Result<(), Refusal> {
+    let start = Instant::now();
+    let mut outcomes = Vec::new();
+    for step in &mut steps {
+        let outcome = step.run(root);
+        let failed = outcome.fault.is_some();
+        outcomes.push(outcome);
+        if failed {
+            break;
+        }
+    }
+    print!("\n{}", table(&steps, &outcomes, start.elapsed()));
+    match outcomes.pop() {
+        Some(Outcome { fault: Some(fault), .. }) => {
+            let step = &steps[outcomes.len()];
+            let (name, command) = (&step.name, Shown(&step.command));
+            Err(Refusal(format!("step `{name}` failed ({fault}): {command}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn table(steps: &[Step], outcomes: &[Outcome], total: Duration) -> String {
+    let width = steps.iter().map(|s| s.name.len()).max().unwrap_or(0).max("total".len());
+    let mut rows = String::new();
+    for (i, Step { name, .. }) in steps.iter().enumerate() {
+        let (verdict, took) = match outcomes.get(i) {
+            Some(Outcome { fault: None, took }) => ("ok", Seconds(*took).to_string()),
+            Some(Outcome { took, .. }) => ("FAILED", Seconds(*took).to_string()),
+            None => ("not run", String::new()),
+        };
+        let row = format!("{name:width$}  {verdict:7}  {took:>8}");
+        rows += row.trim_end();
+        rows.push('\n');
+    }
+    let total = Seconds(total).to_string();
+    rows + &format!("{:width$}  {:7}  {total:>8}\n", "total", "")
+}
+
+/// A span of time as a person reads it.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            0..60 => write!(f, "{:.1} s", self.0.as_secs_f64()),
+            s => write!(f, "{}m {:02}s", s / 60, s % 60),
+        }
+    }
+}
+
+/// A command as one would type it: changed variables, the program's name, its arguments.
+struct Shown<'a>(&'a Command);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, value) in self.0.get_envs() {
+            let key = key.to_string_lossy();
+            match value {
+                Some(value) => write!(f, "{key}={} ", value.to_string_lossy())?,
+                None => write!(f, "env -u {key} ")?,
+            }
+        }
+        let program = Path::new(self.0.get_program());
+        write!(f, "{}", program.file_name().unwrap_or_default().to_string_lossy())?;
+        self.0.get_args().try_for_each(|arg| write!(f, " {}", arg.to_string_lossy()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(name: &str, script: &str) -> Step {
+        Step::new(name, "sh", &["-c", script])
+    }
+
+    #[test]
+    fn a_failing_step_ends_the_run_and_is_named() {
+        let steps = vec![sh("one", "true"), sh("two", "exit 3"), sh("three", "true")];
+        let Err(Refusal(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
+        assert_eq!(words, "step `two` failed (exit status: 3): sh -c exit 3");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_fails_its_step() {
+        let steps = vec![Step::new("ghost", "no-such-program-of-ours", &[])];
+        let Err(Refusal(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
+        assert!(words.starts_with("step `ghost` failed (could not start: "), "{words}");
+    }
+
+    #[test]
+    fn steps_that_pass_pass() {
+        assert_eq!(run_all(Path::new("."), vec![sh("one", "test $A = b").env("A", "b")]), Ok(()));
+    }
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let step = Step::new("x", "/usr/bin/cargo", &["doc", "-v"]).env("A", "b").without_env("C");
+        assert_eq!(Shown(&step.command).to_string(), "A=b env -u C cargo doc -v");
+    }
+
+    #[test]
+    fn the_table_lists_what_ran_what_failed_and_what_did_not_run() {
+        let steps = [sh("format", ""), sh("clippy", ""), sh("tests", "")];
+        let outcomes = [
+            Outcome { fault: None, took: Duration::from_millis(1234) },
+            Outcome { fault: Some("exit status: 1".into()), took: Duration::from_secs(75) },
+        ];
+        let expected = "\
+format  ok          1.2 s
+clippy  FAILED     1m 15s
+tests   not run
+total              1m 16s
+";
+        assert_eq!(table(&steps, &outcomes, Duration::from_millis(76_234)), expected);
+    }
+}
