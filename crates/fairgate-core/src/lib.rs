@@ -8,4 +8,5 @@ pub mod decision;
 pub mod event;
 pub mod explain;
 pub mod policy;
+pub mod proportional;
 pub mod units;

@@ -1,1 +1,3 @@
 //! The text form of events, decisions and snapshots.
+
+pub mod schedule;

@@ -1,1 +1,3 @@
 //! What the tests and benchmarks share.
+
+pub mod naive_proportional;
