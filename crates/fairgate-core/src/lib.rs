@@ -23,6 +23,7 @@ mod level;
 pub mod load;
 pub mod policy;
 mod pool;
+pub mod proportional;
 mod queue;
 mod requests;
 mod rounds;

@@ -31,6 +31,7 @@
 
 mod error;
 mod read;
+pub mod schedule;
 mod write;
 
 pub use error::JournalError;

@@ -6,4 +6,5 @@
 
 pub mod fuzz;
 pub mod naive;
+pub mod naive_proportional;
 pub mod workload;

@@ -1,0 +1,108 @@
+//! How far a project is from its share, exactly.
+
+use super::CreditWeight;
+
+/// The denominators of one comparison: the weights and the tokens of everybody in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// ΣW, in thousandths.
+    pub(super) weight: u128,
+    /// ΣT.
+    pub(super) spent: u128,
+}
+
+/// usage·ΣW − weight·ΣT as a 256-bit number in two's complement; the lower, the more a project is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Gap {
+    high: i128,
+    low: u128,
+}
+
+impl Totals {
+    /// ΣT as it is compared: 1 where nothing was used, so that the heavier weight goes first.
+    fn tokens(&self) -> u128 {
+        self.spent.max(1)
+    }
+
+    /// The gap of a project of this weight that has spent so much.
+    ///
+    /// Weights are below 2^40 and tokens below 2^64 each, so that even 2^60 of either keep both products far
+    /// below 2^255.
+    pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> Gap {
+        let (used_low, used_high) = spent.carrying_mul(self.weight, 0);
+        let (due_low, due_high) = u128::from(weight.thousandths()).carrying_mul(self.tokens(), 0);
+        let (low, borrow) = used_low.borrowing_sub(due_low, false);
+        let (high, _) = used_high.borrowing_sub(due_high, borrow);
+        Gap { high: high.cast_signed(), low }
+    }
+
+    /// The same in 128 bits, where both denominators are below 2^63 and nobody has spent more than ΣT: the usual
+    /// case, and several times as fast.
+    pub(super) fn narrow_gap(&self, weight: CreditWeight, spent: u128) -> i128 {
+        debug_assert!(self.is_narrow() && spent <= self.tokens());
+        let used = spent * self.weight;
+        let due = u128::from(weight.thousandths()) * self.tokens();
+        used.cast_signed() - due.cast_signed()
+    }
+
+    /// Whether [`Totals::narrow_gap`] can be used.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.weight < 1 << 63 && self.spent < 1 << 63
+    }
+
+    /// The share that a weight stands for, in millionths, rounded down.
+    pub(super) fn target_ppm(&self, weight: CreditWeight) -> u64 {
+        millionths(weight.thousandths().into(), self.weight)
+    }
+
+    /// The share that so many tokens are, in millionths, rounded down.
+    pub(super) fn actual_ppm(&self, spent: u128) -> u64 {
+        millionths(spent, self.tokens())
+    }
+}
+
+/// part / whole in millionths; both are below 2^100, and the part is no more than the whole.
+fn millionths(part: u128, whole: u128) -> u64 {
+    let ppm = part.saturating_mul(1_000_000) / whole.max(1);
+    u64::try_from(ppm).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weight(thousandths: u64) -> CreditWeight {
+        CreditWeight::from_thousandths(thousandths).unwrap()
+    }
+
+    #[test]
+    fn both_widths_agree_where_both_can_be_used() {
+        let totals = Totals { weight: (1 << 63) - 1, spent: (1 << 63) - 1 };
+        for spent in [0, 1, (1 << 62) - 1, (1 << 63) - 1] {
+            for w in [1, 999, CreditWeight::MAX.thousandths()].map(weight) {
+                let narrow = totals.narrow_gap(w, spent);
+                let wide = totals.gap(w, spent);
+                assert_eq!(wide.low, narrow.cast_unsigned());
+                assert_eq!(wide.high, narrow >> 127, "the sign fills the upper half");
+            }
+        }
+    }
+
+    #[test]
+    fn one_token_decides_at_the_largest_numbers() {
+        let most = u128::from(u64::MAX);
+        let totals = Totals { weight: 1 << 72, spent: most << 32 };
+        let heavy = CreditWeight::MAX;
+        assert!(totals.gap(heavy, most << 31) < totals.gap(heavy, (most << 31) + 1));
+        assert!(totals.gap(weight(1), most) > totals.gap(weight(2), most));
+        assert!(totals.gap(heavy, 0).high < 0, "owed");
+        assert!(totals.gap(weight(1), most << 32).high > 0, "over its share");
+    }
+
+    #[test]
+    fn where_nothing_was_used_the_heavier_weight_is_owed_more() {
+        let totals = Totals { weight: 4000, spent: 0 };
+        assert!(totals.gap(weight(3000), 0) < totals.gap(weight(1000), 0));
+        assert!(totals.narrow_gap(weight(3000), 0) < totals.narrow_gap(weight(1000), 0));
+    }
+}

@@ -1,0 +1,251 @@
+use super::*;
+
+/// The error of a snapshot, as a user sees it.
+fn refused(text: &str) -> String {
+    read_snapshot(text).unwrap_err().to_string()
+}
+
+/// A snapshot of one project with these further fields.
+fn with_project(fields: &str) -> String {
+    format!(r#"{{"projects":[{{"id":"p",{fields}}}],"tasks":[],"agents":[]}}"#)
+}
+
+fn weight_of(number: &str) -> Option<u64> {
+    let text = with_project(&format!(r#""credit_weight":{number}"#));
+    let snapshot = read_snapshot(&text).ok()?;
+    Some(snapshot.parts().projects[0].credit_weight.thousandths())
+}
+
+#[test]
+fn what_is_not_said_has_its_default() {
+    let text = r#"{"projects":[{"id":"p"}],"tasks":[{"id":"t","project_id":"p","status":"READY"}],
+        "agents":[{"id":"a","state":"IDLE"}]}"#;
+    let expected = SnapshotParts {
+        projects: vec![Project::new("p")],
+        tasks: vec![Task::ready("t", "p")],
+        agents: vec![Agent::idle("a")],
+        ..SnapshotParts::default()
+    };
+    assert_eq!(read_snapshot(text).unwrap().parts(), &expected);
+    assert_eq!(expected.mode, Mode::Classic);
+    assert!(expected.min_task_guarantee);
+    assert_eq!(expected.default_estimated_tokens, Tokens(1));
+    assert_eq!(expected.projects[0].credit_weight.to_string(), "1");
+    assert_eq!(expected.projects[0].max_concurrent_agents, 2);
+    assert_eq!(expected.tasks[0].priority, 100);
+}
+
+#[test]
+fn everything_that_can_be_said_is_read() {
+    let text = r#"{"mode":"strict","min_task_guarantee":false,"default_estimated_tokens":7,
+        "projects":[{"id":"p","status":"PAUSED","credit_weight":0.25,"max_concurrent_agents":9,"budget_limit":10}],
+        "tasks":[{"id":"t","project_id":"p","status":"WAITING_INPUT","priority":-3,"created":-4,
+                  "estimated_tokens":5,"preferred_workspace_id":"w"}],
+        "agents":[{"id":"a","state":"RETIRED"}],
+        "project_token_usage":{"p":18446744073709551615,"gone":1},"project_active_agent_counts":{"p":2},
+        "tasks_completed_in_window":{"p":3},"project_available_workspaces":{"p":4},
+        "workspace_locks":{"w":"t9","v":null},"project_reserved_tokens":{"p":5},
+        "project_baseline_tokens":{"p":6},"global_budget":8,"global_tokens_used":9}"#;
+    let parts = read_snapshot(text).unwrap().into_parts();
+    assert_eq!(parts.mode, Mode::Strict);
+    assert!(!parts.min_task_guarantee);
+    assert_eq!(parts.default_estimated_tokens, Tokens(7));
+    let project = Project {
+        id: "p".into(),
+        status: ProjectStatus::Paused,
+        credit_weight: fairgate_core::proportional::CreditWeight::from_thousandths(250).unwrap(),
+        max_concurrent_agents: 9,
+        budget_limit: Some(Tokens(10)),
+    };
+    assert_eq!(parts.projects, [project]);
+    let task = Task {
+        status: TaskStatus::WaitingInput,
+        priority: -3,
+        created: -4,
+        estimated_tokens: Some(Tokens(5)),
+        preferred_workspace_id: Some("w".into()),
+        ..Task::ready("t", "p")
+    };
+    assert_eq!(parts.tasks, [task]);
+    assert_eq!(parts.agents, [Agent { id: "a".into(), state: AgentState::Retired }]);
+    assert_eq!(parts.project_token_usage["p"], Tokens(u64::MAX));
+    assert_eq!(parts.project_active_agent_counts["p"], 2);
+    assert_eq!(parts.tasks_completed_in_window["p"], 3);
+    assert_eq!(parts.project_available_workspaces["p"], 4);
+    assert_eq!(parts.workspace_locks["w"].as_deref(), Some("t9"));
+    assert_eq!(parts.workspace_locks["v"], None);
+    assert_eq!(parts.project_reserved_tokens["p"], Tokens(5));
+    assert_eq!(parts.project_baseline_tokens["p"], Tokens(6));
+    assert_eq!(parts.global_budget, Some(Tokens(8)));
+    assert_eq!(parts.global_tokens_used, Tokens(9));
+}
+
+#[test]
+fn null_is_none_where_there_may_be_none() {
+    let text = r#"{"projects":[{"id":"p","budget_limit":null}],
+        "tasks":[{"id":"t","project_id":"p","status":"READY","estimated_tokens":null,"preferred_workspace_id":null}],
+        "agents":[],"global_budget":null}"#;
+    let parts = read_snapshot(text).unwrap().into_parts();
+    assert_eq!(parts.tasks, [Task::ready("t", "p")]);
+    let elsewhere = refused(&with_project(r#""max_concurrent_agents":null"#));
+    assert!(elsewhere.starts_with("projects[0].max_concurrent_agents: must be an integer"));
+}
+
+#[test]
+fn weights_are_exact_to_the_thousandth() {
+    let accepted = [
+        ("1", 1000),
+        ("1.0", 1000),
+        ("0.001", 1),
+        ("5.25", 5250),
+        ("0.1", 100),
+        ("1.5000", 1500),
+        ("1e-3", 1),
+        ("12.5E+2", 1_250_000),
+        ("0.00001e3", 10),
+        ("1000000000", 1_000_000_000_000),
+        ("999999999.999", 999_999_999_999),
+    ];
+    for (number, thousandths) in accepted {
+        assert_eq!(weight_of(number), Some(thousandths), "{number}");
+    }
+    let refused = [
+        "0",
+        "0.0",
+        "-0",
+        "-1",
+        "-0.5",
+        "0.0009",
+        "0.0005",
+        "1.0001",
+        "1000000000.001",
+        "1e10",
+        "1e999999999999999999999",
+        "1e-999999999999999999999",
+        "0.10000000000000000001",
+        "\"1\"",
+        "null",
+        "true",
+        "[1]",
+    ];
+    for number in refused {
+        assert_eq!(weight_of(number), None, "{number}");
+    }
+}
+
+#[test]
+fn a_bad_weight_names_its_field() {
+    let cases = [
+        ("0", "must be a number from 0.001 to 1000000000 with at most three decimals, not 0"),
+        ("-1", "must be a number from 0.001 to 1000000000 with at most three decimals, not -1"),
+        ("NaN", "NaN is not a finite number"),
+        ("Infinity", "Infinity is not a finite number"),
+        ("-Infinity", "-Infinity is not a finite number"),
+        ("nan", "nan is not a finite number"),
+    ];
+    for (number, message) in cases {
+        let text = with_project(&format!(r#""credit_weight":{number}"#));
+        assert_eq!(refused(&text), format!("projects[0].credit_weight: {message}"));
+        let spread = text.replace(',', ",\n  ").replace(':', ": ");
+        assert_eq!(refused(&spread), format!("projects[0].credit_weight: {message}"));
+    }
+}
+
+#[test]
+fn errors_name_the_field() {
+    let cases = [
+        (r#"{"projects":[],"tasks":[]}"#, "agents: is missing"),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"colour":1}"#,
+            "colour: is not known; known are mode",
+        ),
+        (r#"{"projects":[],"projects":[]}"#, "projects: is given twice"),
+        (r#"{"projects":{}}"#, "projects: must be a list, not {}"),
+        (r#"{"mode":"lax"}"#, "mode: must be one of classic, strict, not \"lax\""),
+        (r#"{"min_task_guarantee":1}"#, "min_task_guarantee: must be true or false, not 1"),
+        (r#"{"projects":[{"name":"p"}],"tasks":[],"agents":[]}"#, "projects[0].name: is not known"),
+        (r#"{"projects":[{}],"tasks":[],"agents":[]}"#, "projects[0].id: is missing"),
+        (
+            r#"{"projects":[{"id":"p"},3],"tasks":[],"agents":[]}"#,
+            "projects[1]: must be an object, not 3",
+        ),
+        (r#"{"projects":[],"tasks":[],"agents":[{"id":"a"}]}"#, "agents[0].state: is missing"),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[{"id":"a","state":"idle"}]}"#,
+            "agents[0].state: must be one of IDLE, BUSY, PAUSED, ERROR, RETIRED, not \"idle\"",
+        ),
+        (
+            r#"{"projects":[{"id":"p","status":"OPEN"}],"tasks":[],"agents":[]}"#,
+            "projects[0].status: must be one of ACTIVE, PAUSED, ARCHIVED, not \"OPEN\"",
+        ),
+        (
+            r#"{"projects":[],"tasks":[{"id":"t","project_id":"p"}],"agents":[]}"#,
+            "tasks[0].status: is missing",
+        ),
+        (
+            r#"{"projects":[],"tasks":[{"id":"t","project_id":"p","status":"READY"}],"agents":[]}"#,
+            "tasks[0].project_id: there is no project \"p\"",
+        ),
+        (
+            r#"{"projects":[{"id":"p"},{"id":"q"},{"id":"p"}],"tasks":[],"agents":[]}"#,
+            "projects[2].id: \"p\" is already the id of [0]",
+        ),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"project_token_usage":{"p":-1}}"#,
+            "project_token_usage.p: must be an integer from 0 to 18446744073709551615, not -1",
+        ),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"project_token_usage":{"p":1,"p":1}}"#,
+            "project_token_usage.p: is given twice",
+        ),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"project_reserved_tokens":{"my project":1.5}}"#,
+            "project_reserved_tokens[\"my project\"]: must be an integer",
+        ),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"workspace_locks":{"w":1}}"#,
+            "workspace_locks.w: must be a text, not 1",
+        ),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"global_budget":-1}"#,
+            "global_budget: must be an integer",
+        ),
+        (
+            r#"{"projects":[],"tasks":[],"agents":[],"global_tokens_used":18446744073709551616}"#,
+            "global_tokens_used: must be an integer",
+        ),
+        ("[]", "must be an object, not []"),
+    ];
+    for (text, expected) in cases {
+        let error = refused(text);
+        assert!(error.starts_with(expected), "{text}\n  says {error}\n  not  {expected}");
+    }
+}
+
+#[test]
+fn broken_json_names_the_field_and_the_line() {
+    let cases = [
+        ("", "EOF while parsing a value at line 1 column 0"),
+        ("{\"projects\":[", "projects: EOF while parsing a list"),
+        (
+            "{\"projects\":[{\"id\":\"a,{\\\"b\"},\n{\"id\":x}]}",
+            "projects[1].id: expected value at line 2 column 7",
+        ),
+        ("{\"tasks\":[]} 1", "trailing characters at line 1 column 14"),
+    ];
+    for (text, expected) in cases {
+        let error = refused(text);
+        assert!(error.starts_with(expected), "{text}\n  says {error}\n  not  {expected}");
+    }
+    assert!(refused(r#"{"mode":"\ud800"}"#).starts_with("mode: "));
+}
+
+#[test]
+fn assignments_are_a_json_list() {
+    let assignment =
+        Assignment { agent_id: "a\"1".into(), task_id: "t".into(), project_id: "p".into() };
+    let mut out = Vec::new();
+    write_assignments(&mut out, &[assignment], Layout::Compact).unwrap();
+    let expected = "[{\"agent_id\":\"a\\\"1\",\"task_id\":\"t\",\"project_id\":\"p\"}]\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}

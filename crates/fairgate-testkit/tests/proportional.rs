@@ -1,0 +1,279 @@
+//! The proportional scheduler against the conformance vectors, the naive transcription, and cases worked out by
+//! hand.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fairgate_core::proportional::{
+    Agent, AgentState, Assignment, CreditWeight, Mode, Project, ProjectStatus, Snapshot,
+    SnapshotParts, Task, TaskStatus, schedule,
+};
+use fairgate_core::units::Tokens;
+use fairgate_journal::schedule::read_snapshot;
+use fairgate_testkit::naive_proportional;
+
+// ── The vectors ─────────────────────────────────────────────────────────────────────────────────────────────
+
+fn vectors() -> PathBuf {
+    let shared = match std::env::var_os("FAIRGATE_SHARED") {
+        Some(shared) => PathBuf::from(shared),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+    };
+    shared.join("conformance/vectors")
+}
+
+/// The snapshots among the vectors, with the assignments they must give.
+fn snapshots() -> Vec<(PathBuf, String, Vec<Assignment>)> {
+    let Ok(entries) = std::fs::read_dir(vectors()) else {
+        println!("note: no conformance vectors at {}; nothing compared", vectors().display());
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(stem) = name.strip_suffix(".snapshot.json") else { continue };
+        let expected = path.with_file_name(format!("{stem}.assignments.json"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        found.push((path, text, assignments(&std::fs::read_to_string(expected).unwrap())));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+fn assignments(text: &str) -> Vec<Assignment> {
+    let list: Vec<BTreeMap<String, String>> = serde_json::from_str(text).unwrap();
+    let assignment = |fields: BTreeMap<String, String>| Assignment {
+        agent_id: fields["agent_id"].as_str().into(),
+        task_id: fields["task_id"].as_str().into(),
+        project_id: fields["project_id"].as_str().into(),
+    };
+    list.into_iter().map(assignment).collect()
+}
+
+#[test]
+fn vectors_are_reproduced() {
+    for (path, text, expected) in snapshots() {
+        let snapshot = read_snapshot(&text).unwrap();
+        assert_eq!(naive_proportional::schedule(&snapshot), expected, "naive: {}", path.display());
+        assert_eq!(schedule(&snapshot), expected, "{}", path.display());
+    }
+}
+
+// ── Random snapshots ────────────────────────────────────────────────────────────────────────────────────────
+
+/// A small generator of numbers (splitmix64): the same seed gives the same snapshot.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to below, without `below`.
+    fn below(&mut self, below: u64) -> u64 {
+        self.roll() % below
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.below(from.len() as u64)).unwrap()]
+    }
+
+    /// Small numbers with many ties, everyday ones, or the largest there are.
+    fn tokens(&mut self, scale: Scale) -> Tokens {
+        Tokens(match scale {
+            Scale::Tiny => self.below(5),
+            Scale::Everyday => self.below(60_000),
+            Scale::Huge => u64::MAX - self.below(4),
+        })
+    }
+
+    fn weight(&mut self, scale: Scale) -> CreditWeight {
+        let thousandths = match scale {
+            Scale::Tiny => 1000 * (1 + self.below(3)),
+            Scale::Everyday => 1 + self.below(10_000),
+            Scale::Huge => CreditWeight::MAX.thousandths() - self.below(3),
+        };
+        CreditWeight::from_thousandths(thousandths).unwrap()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Scale {
+    Tiny,
+    Everyday,
+    Huge,
+}
+
+fn random_snapshot(seed: u64) -> Snapshot {
+    let mut dice = Dice(seed);
+    let mut scale = dice.pick(&[Scale::Tiny, Scale::Everyday, Scale::Everyday, Scale::Huge]);
+    let weights = dice.pick(&[Scale::Tiny, scale]);
+    let project_count = 1 + dice.below(7);
+    let project_id = |p: u64| -> Box<str> { format!("p{p}").into() };
+    let mut parts = SnapshotParts {
+        mode: dice.pick(&[Mode::Classic, Mode::Strict, Mode::Strict]),
+        min_task_guarantee: dice.chance(70),
+        default_estimated_tokens: dice.tokens(scale),
+        ..SnapshotParts::default()
+    };
+    for p in 0..project_count {
+        let active = dice.chance(88);
+        parts.projects.push(Project {
+            id: project_id(p),
+            status: if active { ProjectStatus::Active } else { ProjectStatus::Paused },
+            credit_weight: dice.weight(weights),
+            max_concurrent_agents: dice.below(6),
+            budget_limit: dice
+                .chance(40)
+                .then(|| Tokens(dice.tokens(scale).0 / 2 * (1 + dice.below(2)))),
+        });
+    }
+    let mut task_ids: Vec<u64> = (0..dice.below(30)).collect();
+    for i in (1..task_ids.len()).rev() {
+        task_ids.swap(i, usize::try_from(dice.below(i as u64 + 1)).unwrap());
+    }
+    for id in task_ids {
+        if dice.chance(3) {
+            scale = dice.pick(&[Scale::Tiny, Scale::Everyday, Scale::Huge]);
+        }
+        let workspace = format!("w{}", dice.below(6)).into_boxed_str();
+        parts.tasks.push(Task {
+            status: if dice.chance(85) { TaskStatus::Ready } else { TaskStatus::InProgress },
+            priority: i64::try_from(dice.below(4)).unwrap() - 1,
+            created: i64::try_from(dice.below(4)).unwrap() - 1,
+            estimated_tokens: dice.chance(75).then(|| dice.tokens(scale)),
+            preferred_workspace_id: dice.chance(35).then_some(workspace),
+            ..Task::ready(format!("t{id}"), project_id(dice.below(project_count)))
+        });
+    }
+    for a in 0..dice.below(14) {
+        let state = if dice.chance(85) { AgentState::Idle } else { AgentState::Busy };
+        parts.agents.push(Agent { id: format!("a{a}").into(), state });
+    }
+    // One more than there are: maps may name projects that are not listed.
+    let with_workspaces = dice.chance(40);
+    for id in (0..=project_count).map(project_id) {
+        if dice.chance(75) {
+            parts.project_token_usage.insert(id.clone(), dice.tokens(scale));
+        }
+        if dice.chance(30) {
+            parts.project_active_agent_counts.insert(id.clone(), dice.below(4));
+        }
+        if dice.chance(60) {
+            parts.tasks_completed_in_window.insert(id.clone(), dice.below(3));
+        }
+        if dice.chance(30) {
+            parts.project_reserved_tokens.insert(id.clone(), dice.tokens(scale));
+        }
+        if dice.chance(30) {
+            parts.project_baseline_tokens.insert(id.clone(), dice.tokens(scale));
+        }
+        if with_workspaces && dice.chance(80) {
+            parts.project_available_workspaces.insert(id, dice.below(5));
+        }
+    }
+    for w in 0..6 {
+        if dice.chance(25) {
+            let holder = dice.chance(50).then(|| "somebody".into());
+            parts.workspace_locks.insert(format!("w{w}").into(), holder);
+        }
+    }
+    if dice.chance(40) {
+        let many = dice.below(12);
+        let budget = dice.tokens(scale).0.saturating_mul(many);
+        parts.global_budget = Some(Tokens(budget));
+        parts.global_tokens_used = Tokens(dice.below(budget / 2 + 1));
+    }
+    Snapshot::check(parts).unwrap()
+}
+
+#[test]
+fn fast_equals_naive() {
+    let cases = std::env::var("FAIRGATE_CASES").map_or(20_000, |cases| cases.parse().unwrap());
+    let mut given = [0, 0];
+    for seed in 0..cases {
+        let snapshot = random_snapshot(seed);
+        let expected = naive_proportional::schedule(&snapshot);
+        assert_eq!(schedule(&snapshot), expected, "seed {seed}: {:#?}", snapshot.parts());
+        given[usize::from(snapshot.parts().mode == Mode::Strict)] += expected.len() as u64;
+    }
+    assert!(
+        given.iter().all(|n| *n > cases / 2),
+        "too few assignments to mean anything: {given:?}"
+    );
+}
+
+// ── Speed ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Many projects with ten ready tasks each; weights out of `weights` different ones.
+fn large_snapshot(mode: Mode, projects: u64, agents: u64, weights: u64) -> Snapshot {
+    let mut dice = Dice(projects ^ agents);
+    let mut parts =
+        SnapshotParts { mode, global_budget: Some(Tokens(1 << 50)), ..SnapshotParts::default() };
+    for p in 0..projects {
+        let id = format!("project-{p}").into_boxed_str();
+        let thousandths = 1000 + dice.below(weights);
+        parts.projects.push(Project {
+            credit_weight: CreditWeight::from_thousandths(thousandths).unwrap(),
+            max_concurrent_agents: 1 + dice.below(8),
+            ..Project::new(id.clone())
+        });
+        parts.project_token_usage.insert(id.clone(), Tokens(dice.below(1_000_000)));
+        parts.project_reserved_tokens.insert(id.clone(), Tokens(dice.below(100_000)));
+        parts.tasks_completed_in_window.insert(id.clone(), dice.below(30));
+        parts.project_available_workspaces.insert(id, dice.below(6));
+    }
+    for t in 0..projects * 10 {
+        let workspace = dice.chance(30).then(|| format!("ws-{}", dice.below(projects)).into());
+        parts.tasks.push(Task {
+            priority: 100 + i64::try_from(dice.below(5)).unwrap(),
+            created: i64::try_from(t).unwrap(),
+            estimated_tokens: Some(Tokens(dice.below(200_000))),
+            preferred_workspace_id: workspace,
+            ..Task::ready(format!("task-{t}"), format!("project-{}", dice.below(projects)))
+        });
+    }
+    parts.agents = (0..agents).map(|a| Agent::idle(format!("agent-{a}"))).collect();
+    Snapshot::check(parts).unwrap()
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed())
+}
+
+fn fastest(snapshot: &Snapshot) -> Duration {
+    (0..5).map(|_| timed(|| schedule(snapshot)).1).min().unwrap()
+}
+
+#[test]
+#[ignore = "a measurement: cargo test --release -p fairgate-testkit --test proportional -- --ignored --nocapture"]
+fn speed_against_naive() {
+    for (mode, weights) in
+        [(Mode::Classic, 1_000_000), (Mode::Strict, 5), (Mode::Strict, 1_000_000)]
+    {
+        let snapshot = large_snapshot(mode, 10_000, 1_000, weights);
+        let (expected, naive) = timed(|| naive_proportional::schedule(&snapshot));
+        assert_eq!(expected.len(), 1_000);
+        assert_eq!(schedule(&snapshot), expected);
+        let (fast, check) =
+            (fastest(&snapshot), timed(|| Snapshot::check(snapshot.parts().clone())).1);
+        let ratio = naive.as_secs_f64() / fast.as_secs_f64();
+        println!(
+            "{mode:?}, {weights} weights: naive {naive:?}, fast {fast:?} ({ratio:.0}×), check {check:?}"
+        );
+        assert!(ratio >= 30.0, "only {ratio:.1} times as fast");
+    }
+}
