@@ -176,7 +176,7 @@ impl Traffic {
             Phase::Steady => (42, 43),
             Phase::Drain => (5, 80),
         };
-        let controls = if self.shape.controls { 15 } else { 3 };
+        let controls = self.shape.controls;
         let choices = [(submits, Choice::Submit), (ends, Choice::End), (controls, Choice::Control)];
         self.rng.weighted(&choices)
     }
@@ -288,9 +288,6 @@ impl Traffic {
             let policy = trees::policy(&mut self.rng, &self.shape, self.submits.names);
             self.policy = policy.clone();
             return Event::Policy(policy);
-        }
-        if !self.shape.controls {
-            return Event::Tick;
         }
         // A drain opens what a burst has shut.
         let opening = matches!(self.phase, Phase::Drain) && self.rng.percent(75);
