@@ -7,6 +7,7 @@
 //! weights. `null` means "none" where a field may be absent because there is none of it: `budget_limit`,
 //! `estimated_tokens`, `preferred_workspace_id`, `global_budget` and the holders in `workspace_locks`.
 
+mod explanation;
 mod field;
 mod locate;
 
@@ -14,6 +15,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+pub use explanation::write_explanation;
 use fairgate_core::proportional::{
     Agent, AgentState, Assignment, Mode, Project, ProjectStatus, Snapshot, SnapshotError,
     SnapshotParts, Task, TaskStatus,
