@@ -311,3 +311,21 @@ fn speed_against_naive() {
         assert!(ratio >= 30.0, "only {ratio:.1} times as fast");
     }
 }
+
+#[test]
+#[ignore = "a measurement, as above"]
+fn growth_with_agents_and_projects() {
+    for (mode, weights) in
+        [(Mode::Classic, 1_000_000), (Mode::Strict, 5), (Mode::Strict, 1_000_000)]
+    {
+        let time = |projects, agents| {
+            fastest(&large_snapshot(mode, projects, agents, weights)).as_secs_f64()
+        };
+        let [small, wide, long] = [time(10_000, 1_000), time(40_000, 1_000), time(10_000, 4_000)];
+        let (wide, long) = (wide / small, long / small);
+        println!(
+            "{mode:?}, {weights} weights: 4× projects {wide:.1}×, 4× agents {long:.1}× the time"
+        );
+        assert!(wide < 8.0 && long < 8.0, "faster growth than agents × projects");
+    }
+}

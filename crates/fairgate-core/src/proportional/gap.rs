@@ -26,7 +26,7 @@ impl Totals {
 
     /// The gap of a project of this weight that has spent so much.
     ///
-    /// Weights are below 2^40 and tokens below 2^64 each, so that even 2^60 of either keep both products far
+    /// Weights are below 2^60 and tokens below 2^64 each, so that even 2^60 projects and tasks keep both products
     /// below 2^255.
     pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> Gap {
         let (used_low, used_high) = spent.carrying_mul(self.weight, 0);
@@ -78,6 +78,7 @@ fn millionths(part: u128, whole: u128) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn one_token_decides_at_the_largest_numbers() {
         let most = u128::from(u64::MAX);
-        let totals = Totals { weight: 1 << 72, spent: most << 32 };
+        let totals = Totals { weight: 1 << 92, spent: most << 32 };
         let heavy = CreditWeight::MAX;
         assert!(totals.gap(heavy, most << 31) < totals.gap(heavy, (most << 31) + 1));
         assert!(totals.gap(weight(1), most) > totals.gap(weight(2), most));

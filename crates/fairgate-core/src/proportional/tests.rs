@@ -1,5 +1,7 @@
 //! The published cases and the published algorithm's holes, each with its numbers.
 
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 
 /// A snapshot in which every project has completed something, so that gaps decide.
