@@ -6,4 +6,5 @@ mod event;
 mod header;
 mod json;
 pub(crate) mod policy;
+mod snapshot;
 pub(crate) mod writer;
