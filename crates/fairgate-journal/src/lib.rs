@@ -39,5 +39,6 @@ pub use read::cursor::MAX_NESTING;
 pub use read::header::{VERSION, parse_policy};
 pub use read::reader::{MAX_EVENT_LINE_BYTES, MAX_FIRST_LINE_BYTES, Reader};
 pub use start::Start;
+pub use write::explain::{write_fairness, write_whereabouts};
 pub use write::policy::format_policy;
 pub use write::writer::Writer;

@@ -1,12 +1,16 @@
 //! A journal that starts from a snapshot gives the decisions that the uninterrupted one gives.
 #![allow(clippy::unwrap_used)]
 
+mod seeds;
+
 use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Writer};
 use fairgate_testkit::workload::{Shape, generate, generate_answered};
+
+use crate::seeds::seeds;
 
 type Decisions = Vec<(Micros, Decision)>;
 
@@ -60,19 +64,12 @@ fn check(name: &str, shape: &Shape, seed: u64, step: usize) {
     }
 }
 
-/// Seeds to try: `FAIRGATE_SEEDS=100..200`, or a few from 0 on.
-fn seeds() -> std::ops::Range<u64> {
-    let Ok(range) = std::env::var("FAIRGATE_SEEDS") else { return 0..12 };
-    let (first, end) = range.split_once("..").expect("FAIRGATE_SEEDS=first..end");
-    first.parse().unwrap()..end.parse().unwrap()
-}
-
 #[test]
 fn wherever_a_journal_is_cut_the_decisions_are_the_same() {
+    let seeds = seeds(0..12);
     for (name, shape) in Shape::quick() {
-        let seeds = seeds();
         println!("shape {name}: seeds {seeds:?}");
-        for seed in seeds {
+        for seed in seeds.clone() {
             check(name, &shape, seed, 7);
         }
     }

@@ -8,6 +8,7 @@ use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Start, Writer, parse_policy};
+use serde_json::Value;
 
 /// What there is to say about a pool, all of it.
 const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"inside":{"load":{"by":"agent","auto_tune":true}}}}}],"settle":true}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4},{"by":"group","flow":"prod"}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[]},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192}]},"requests":[{"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best":2048,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at":2,"number":1,"prefill":952,"generations":[0],"place":{"worker_number":1,"rank":1}}},{"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best":0,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"id":"r4","seq":3,"at":5,"tick":1,"cost":9,"input":9,"cached_best":0,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at":5,"number":2,"prefill":9,"generations":[0,0,0],"place":{"worker_number":0,"rank":0}}},{"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best":0,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":0,"stayed":false,"deficits":[{"tokens":"0","least":"0","most":"2999"},{"tokens":"391","least":"0","most":"520"}],"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"flows":{"api":{"share":{"base":"0","served":"0","pending":"0","generation":0,"stopped":"0","bound":{"fallen":"0","rise":0,"ended":"0"}},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{}}}}},"chat":{"share":{"base":"0","served":"812","pending":"9","generation":0,"bound":{"fallen":"0","rise":0,"ended":"0"}},"inside":{"load":{"alpha":0.25,"history":["0"],"flows":{"default":{}}}}}}}}},"cached":{}}}}}}"#;
@@ -133,6 +134,86 @@ fn unknown_and_missing_fields() {
             r#"snapshot.root.drr.flows.batch.inside.share.flows.api.inside.load.flows.a": must be an object, not null"#,
         ),
     ]);
+}
+
+/// The fields that may be absent: those of a path's last object and name.
+const OPTIONAL: &[&str] = &[
+    "snapshot.max_queue",
+    "snapshot.queue_timeout_us",
+    "snapshot.brownout_wait_us",
+    "snapshot.busy_tokens",
+    "snapshot.busy_fraction",
+    "snapshot.workers",
+    "caps.slots",
+    "list.slots",
+    "list.batch_tokens",
+    "requests.class",
+    "requests.tenant",
+    "requests.agent",
+    "requests.cached",
+    "requests.pin",
+    "requests.allow",
+    "requests.requires",
+    "requests.flight",
+    "pin.rank",
+    "flight.generations",
+    "flight.place",
+    "share.stopped",
+];
+
+/// Visits every object of a JSON value outside the policy, with its path and the name of what it is in.
+fn visit(value: &Value, path: &str, within: &str, each: &mut impl FnMut(&str, &str)) {
+    match value {
+        Value::Object(fields) => {
+            each(path, within);
+            for (name, value) in fields.iter().filter(|(name, _)| *name != "policy") {
+                visit(value, &format!("{path}/{name}"), name, each);
+            }
+        }
+        Value::Array(elements) => {
+            for (i, element) in elements.iter().enumerate() {
+                visit(element, &format!("{path}/{i}"), within, each);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Without any one field, or with any one more, a snapshot is refused; in whatever order its fields are.
+#[test]
+fn every_field_is_needed_and_no_other() {
+    let full: Value = serde_json::from_str(FULL).unwrap();
+    let error_of = |value: &Value| {
+        let read = Reader::open(value.to_string().as_bytes()).map(drop);
+        read.err().map(|error| error.to_string())
+    };
+    assert_eq!(error_of(&full), None);
+    let mut optional = std::collections::BTreeSet::new();
+    visit(&full, "", "", &mut |path, within| {
+        let names = full.pointer(path).unwrap().as_object().unwrap();
+        // The names in these are flows and workers.
+        let free = ["flows", "cached"].contains(&within) && !path.ends_with("flows/cached");
+        for name in names.keys().filter(|name| !free && *name != "policy") {
+            let mut less = full.clone();
+            less.pointer_mut(path).unwrap().as_object_mut().unwrap().remove(name);
+            match error_of(&less) {
+                None => _ = optional.insert(format!("{within}.{name}")),
+                Some(error) => assert!(
+                    error.contains("is missing") || error.contains("must be one of drr"),
+                    "without {path}/{name}: {error}"
+                ),
+            }
+        }
+        let mut more = full.clone();
+        let fields = more.pointer_mut(path).unwrap().as_object_mut().unwrap();
+        fields.insert("zzz".into(), Value::Null);
+        let error = error_of(&more).unwrap_or_else(|| panic!("with {path}/zzz: no error"));
+        assert!(error.contains("zzz\": "), "with {path}/zzz: {error}");
+    });
+    // Whether a flow has counters, and a node inside, is as its policy says.
+    let by_policy = ["batch.inside", "api.share", "api.inside", "chat.share", "chat.inside"];
+    let expected = OPTIONAL.iter().chain(&by_policy).map(|name| name.to_string()).collect();
+    assert_eq!(optional, expected);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::read::policy::policy;
 use crate::read::snapshot::directives::{caps, holds, weights};
 use crate::read::worker;
 
+/// The fields of a snapshot, those that must be there first, as in every list below.
 const SNAPSHOT: &[&str] = &[
     "now",
     "ticks",

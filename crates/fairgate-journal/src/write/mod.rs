@@ -3,6 +3,7 @@
 
 mod decision;
 mod event;
+pub(crate) mod explain;
 mod header;
 mod json;
 pub(crate) mod policy;

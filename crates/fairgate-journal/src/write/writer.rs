@@ -81,6 +81,12 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a decision.
+    ///
+    /// A grant that carries its [`Why`](fairgate_core::explain::Why) has it in the field `why`:
+    /// `{"cost":…,"levels":[{"by":…,"flow":…,"rule":…,"standing":{…},"runner_up":{"flow":…,"standing":{…}}}]}`, from
+    /// the root of the tree down. `rule` is `stayed`, `visited` or `bulk` (then with `bulk_rounds`) in a drr node,
+    /// `lowest_score` or `below_its_slots` in a share node, `largest_load` or `late` in a load node. A standing says
+    /// of which `kind` of node it is, and has its numbers under names with their units.
     pub fn write_decision(&mut self, at: Micros, decision: &Decision) -> io::Result<()> {
         self.write_line(|json| decision::decision(json, at, decision))
     }

@@ -10,6 +10,7 @@ use crate::read::fault::Fault;
 use crate::read::number::{alpha, count, signed_wide, small_count, wide};
 
 const NODES: &[&str] = &["drr", "share", "load"];
+/// The fields of a node's counters, those that must be there first; so too below.
 const DRR: &[&str] = &["cursor", "stayed", "deficits", "flows"];
 const DEFICIT: &[&str] = &["tokens", "least", "most"];
 const SHARE: &[&str] = &["virtual_time", "rises", "flows"];

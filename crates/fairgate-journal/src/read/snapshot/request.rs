@@ -11,6 +11,7 @@ use crate::read::fault::Fault;
 use crate::read::number::{count, priority, small_count, task_weight, tokens};
 use crate::read::worker::texts;
 
+/// The fields of a request, those that must be there first; so too below.
 const REQUEST: &[&str] = &[
     "id",
     "seq",
