@@ -8,7 +8,7 @@ use fairgate_core::decision::{Decision, Grant, Reject, Sink};
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::explain::{Standing, Waiting, Whereabouts, Why};
 use fairgate_core::snapshot::NodeCounters;
-use fairgate_core::units::{Micros, Tokens, Weight};
+use fairgate_core::units::{Alpha, Micros, Tokens, Weight};
 use fairgate_journal::parse_policy;
 use fairgate_testkit::naive::{Decided, NaivePool};
 
@@ -252,6 +252,14 @@ impl Scene {
         match self.pool.snapshot().root.state {
             NodeCounters::Drr { deficits, .. } => deficits.iter().map(|d| d.0).collect(),
             other => panic!("not a drr node: {other:?}"),
+        }
+    }
+
+    /// The alpha of a load root.
+    pub(crate) fn alpha(&self) -> Alpha {
+        match self.pool.snapshot().root.state {
+            NodeCounters::Load { alpha, .. } => alpha,
+            other => panic!("not a load node: {other:?}"),
         }
     }
 
