@@ -157,7 +157,7 @@ fn late_requests_go_oldest_first_whatever_their_priority() {
     for agent in ["z", "x", "y"] {
         scene.resume(&format!("agent:{agent}"));
     }
-    // Six ticks: y-low and x-low and p6 are six old, in that order; what came a tick later is five old.
+    // After six ticks y-low, p6 and x-low are six old and came in that order; what came a tick later is five old.
     scene.capacity(1);
     scene.drain();
     let order: Vec<&str> = scene.granted()[6..].iter().map(|id| &**id).collect();
