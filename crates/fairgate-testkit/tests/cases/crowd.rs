@@ -57,6 +57,19 @@ impl Crowd {
         self.scene.order_from(from)
     }
 
+    /// Ends flights until a request that is nobody's member is granted: how many that took, at most so many.
+    pub(crate) fn run_until_granted(&mut self, id: &str, most: usize) -> usize {
+        for ends in 1..=most {
+            let oldest = self.scene.flying()[0].to_string();
+            if self.scene.release(&oldest) == id {
+                return ends;
+            }
+            let from = self.scene.granted().len() - 1;
+            self.replace_granted(from);
+        }
+        panic!("{id} is not granted after {most} ends");
+    }
+
     /// Ends the flight that was granted first; what was granted is replaced by its owners.
     pub(crate) fn end_oldest(&mut self) {
         let id = self.scene.flying()[0].to_string();
@@ -95,7 +108,7 @@ impl Crowd {
 
     fn replace_granted(&mut self, mut from: usize) {
         while let Some(id) = self.scene.granted().get(from) {
-            let index = self.member_of(&id.to_string());
+            let index = self.member_of(id);
             self.send(index);
             from += 1;
         }
