@@ -59,8 +59,8 @@ fn a_heavy_user_is_deprioritised_and_not_refused() {
     assert_eq!(scene.granted().len(), 320);
 }
 
-/// A noisy neighbour with 64 clients against 2, all in closed loops: the two wait for no more than the ends it takes
-/// until a slot is free, and their tenant has half of all tokens as soon as it asks for as much.
+/// A noisy neighbour has 64 clients in closed loops, eight of them flying; the quiet tenant has one request waiting at a
+/// time. It goes next, always, and so has half of all grants; once, at the start, it waits for what it finds flying.
 #[test]
 fn sixty_four_clients_do_not_drown_two() {
     let mut crowd = Crowd::new(Scene::new(8, &tenants("")));

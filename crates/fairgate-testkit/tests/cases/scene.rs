@@ -7,6 +7,7 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::{Decision, Grant, Reject, Sink};
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::explain::{Standing, Waiting, Whereabouts, Why};
+use fairgate_core::fairness::FlowFairness;
 use fairgate_core::snapshot::NodeCounters;
 use fairgate_core::units::{Alpha, Micros, Tokens, Weight};
 use fairgate_journal::parse_policy;
@@ -81,7 +82,7 @@ impl Scene {
         }
         let most = self.pool.capacity().max(flying_before);
         assert!(self.pool.flying() <= most, "more fly than may, after {event:?}");
-        assert_lags_within_bounds(&self.pool);
+        assert_eq!(lag_out_of_bound(&self.pool), None, "after {event:?}");
         if let Event::Release { id, .. } | Event::Cancel { id } = &event {
             self.flying.retain(|flying| flying != id);
         }
@@ -299,21 +300,15 @@ impl Sink for Heard {
     }
 }
 
-/// No backlogged flow is further from its share than the discipline allows.
-pub(crate) fn assert_lags_within_bounds(pool: &Pool) {
-    for node in pool.fairness() {
-        for flow in &node.flows {
-            let Some((least, most)) = flow.bound else { continue };
-            let lag = flow.lag;
-            assert!(
-                least <= lag && lag <= most,
-                "{} of {:?} under {:?} lags by {lag}, not {least} to {most}",
-                flow.name,
-                node.by,
-                node.path,
-            );
-        }
-    }
+/// The backlogged flow that is further from its share than the discipline allows, if there is one.
+pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
+    pool.fairness().iter().find_map(|node| {
+        let out = |flow: &&FlowFairness| {
+            flow.bound.is_some_and(|(least, most)| flow.lag < least || most < flow.lag)
+        };
+        let flow = node.flows.iter().find(out)?;
+        Some(format!("{flow:?} in the {} by {:?} under {:?}", node.kind, node.by, node.path))
+    })
 }
 
 /// A request with these attributes, and defaults for the rest.
