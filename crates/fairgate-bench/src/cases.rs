@@ -15,6 +15,8 @@ pub(crate) struct Case {
     /// Operations per repetition: some milliseconds, which most often pass without interruption.
     pub(crate) operations: u64,
     pub(crate) repetitions: usize,
+    /// Whether the big case is measured once only, after the base case: it takes long, and the bar is far away.
+    pub(crate) big_once: bool,
     /// Operations whose instructions are counted, where they are.
     pub(crate) counted: Option<u64>,
 }
@@ -32,11 +34,11 @@ const fn side(label: &'static str, open: fn() -> Box<dyn Subject>) -> Side {
 /// Two pools, measured by the cycle.
 const fn cycles(name: &'static str, what: &'static str, base: Side, big: Side, bar: Bar) -> Case {
     let (operations, repetitions, counted) = (2000, 41, Some(500));
-    Case { name, what, base, big, bar, operations, repetitions, counted }
+    Case { name, what, base, big, bar, operations, repetitions, big_once: false, counted }
 }
 
 /// All cases, in the order of the table.
-pub(crate) const CASES: &[Case] = &[
+pub(crate) static CASES: &[Case] = &[
     cycles(
         "drr-one-busy",
         "drr: 1 busy class of n",
@@ -64,6 +66,13 @@ pub(crate) const CASES: &[Case] = &[
         side("100", || open(pools::share_tenants(100))),
         side("100 000", || open(pools::share_tenants(100_000))),
         Bar::AtMost(5.0),
+    ),
+    cycles(
+        "share-bounded",
+        "share: n backlogged tenants, bounded queue",
+        side("100", || open(pools::share_bounded(100))),
+        side("100 000", || open(pools::share_bounded(100_000))),
+        Bar::None,
     ),
     cycles(
         "tree",
@@ -109,27 +118,34 @@ pub(crate) const CASES: &[Case] = &[
             Bar::None,
         )
     },
+    cycles(
+        "load-tuned",
+        "load: n agents, auto_tune and max_wait_ticks",
+        side("100", || open(pools::load_tuned(100))),
+        side("10 000", || open(pools::load_tuned(10_000))),
+        Bar::None,
+    ),
     Case {
-        operations: 5,
+        operations: 10,
         repetitions: 9,
         counted: None,
         ..cycles(
             "load-naive-growth",
             "load: n agents, naive full scan",
-            side("50", || open_naive(pools::load_agents(50))),
-            side("200", || open_naive(pools::load_agents(200))),
+            side("100", || open_naive(pools::load_agents(100))),
+            side("1 000", || open_naive(pools::load_agents(1000))),
             Bar::None,
         )
     },
     Case {
-        operations: 5,
+        operations: 10,
         repetitions: 9,
         counted: None,
         ..cycles(
             "load-naive",
-            "load: 200 agents, ours against the naive full scan",
-            side("ours", || open(pools::load_agents(200))),
-            side("naive", || open_naive(pools::load_agents(200))),
+            "load: 1 000 agents, ours against the naive full scan",
+            side("ours", || open(pools::load_agents(1000))),
+            side("naive", || open_naive(pools::load_agents(1000))),
             Bar::None,
         )
     },
@@ -165,6 +181,19 @@ pub(crate) const CASES: &[Case] = &[
         side("256", || open(pools::many_workers(256))),
         Bar::None,
     ),
+    Case {
+        operations: 1,
+        repetitions: 9,
+        big_once: true,
+        counted: None,
+        ..cycles(
+            "proportional-naive",
+            "proportional, strict: 10 000 projects, 100 000 tasks, 1 000 agents",
+            side("ours", || proportional::open(10_000, 1000)),
+            side("naive", || proportional::open_naive(10_000, 1000)),
+            Bar::AtLeast(30.0),
+        )
+    },
     Case {
         operations: 1,
         repetitions: 9,
@@ -206,4 +235,18 @@ pub(crate) const CASES: &[Case] = &[
 /// The case of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A case that is not in steady state panics.
+    #[test]
+    fn every_case_can_be_measured() {
+        for case in CASES {
+            assert!((case.base.open)().time(2) > 0.0, "{}", case.name);
+            assert!(std::ptr::eq(find(case.name).unwrap(), case), "{}", case.name);
+        }
+    }
 }

@@ -1,5 +1,9 @@
 //! Two things timed in turns, so that whatever else the machine does meets both.
+//!
+//! On a machine with other work a thread is often stopped in the middle. How long it then waited for a processor
+//! is known to the system to the nanosecond, and does not count.
 
+use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -18,11 +22,19 @@ fn on_the_clock<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())
 }
 
-/// How long some work takes.
+/// How long some work takes, without the time in which others had the processor.
 pub(crate) fn nanoseconds<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let waited = waited_ns();
     let start = Instant::now();
     let result = on_the_clock(work);
-    (result, start.elapsed().as_secs_f64() * 1e9)
+    let took = start.elapsed().as_secs_f64() * 1e9;
+    (result, took - (waited_ns() - waited))
+}
+
+/// How long this thread has waited for a processor since it began; 0 where the system does not tell.
+fn waited_ns() -> f64 {
+    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }
 
 /// What came of timing a base case and a big case in turns.
@@ -49,8 +61,19 @@ pub(crate) fn compare(
     }
 }
 
+/// Times the base case so often, then the big case once.
+pub(crate) fn compare_with_once(
+    repetitions: usize,
+    base: impl FnMut() -> f64,
+    big: impl FnOnce() -> f64,
+) -> Comparison {
+    let base_ns = median(std::iter::repeat_with(base).take(repetitions));
+    let big_ns = big();
+    Comparison { base_ns, big_ns, ratio: big_ns / base_ns }
+}
+
 /// The value in the middle; of an even number of them, the higher one.
-pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
+fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -9,7 +9,7 @@ use fairgate_core::units::Tokens;
 use fairgate_testkit::naive_proportional;
 use fairgate_testkit::workload::Rng;
 
-use crate::measure::{Comparison, Subject, median, nanoseconds};
+use crate::measure::{Subject, nanoseconds};
 
 const TASKS_PER_PROJECT: usize = 10;
 
@@ -58,14 +58,21 @@ pub(crate) fn open(projects: usize, agents: usize) -> Box<dyn Subject> {
     Box::new(Calls(snapshot(projects, agents)))
 }
 
-/// One call of ours against one of the naive transcription, which is run once: it takes long, and the bar is far
-/// away. The two must agree.
-pub(crate) fn against_naive(projects: usize, agents: usize) -> Comparison {
-    let snapshot = snapshot(projects, agents);
-    let mut calls = Calls(snapshot.clone());
-    let base_ns = median((0..9).map(|_| calls.time(1)));
-    let (expected, big_ns) = nanoseconds(|| naive_proportional::schedule(&snapshot));
-    assert_eq!(schedule(&snapshot), expected, "ours and the naive one agree");
-    assert_eq!(expected.len(), agents, "every agent has something to do");
-    Comparison { base_ns, big_ns, ratio: big_ns / base_ns }
+struct NaiveCalls(Snapshot);
+
+impl Subject for NaiveCalls {
+    fn time(&mut self, operations: u64) -> f64 {
+        let (given, took) = nanoseconds(|| {
+            let calls = (0..operations).map(|_| naive_proportional::schedule(&self.0));
+            calls.last().unwrap_or_default()
+        });
+        assert_eq!(given, schedule(&self.0), "ours and the naive one agree");
+        assert_eq!(given.len(), self.0.parts().agents.len(), "every agent has something to do");
+        took / operations as f64
+    }
+}
+
+/// The same calls of the naive transcription, compared with ours.
+pub(crate) fn open_naive(projects: usize, agents: usize) -> Box<dyn Subject> {
+    Box::new(NaiveCalls(snapshot(projects, agents)))
 }

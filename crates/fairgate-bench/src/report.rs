@@ -9,9 +9,9 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 
 use crate::cases::{CASES, Case};
-use crate::measure::{Comparison, compare};
+use crate::measure::{Comparison, compare, compare_with_once};
 use crate::table::{Bar, Row, count, render, time, times};
-use crate::{instructions, machine, memory, proportional};
+use crate::{instructions, machine, memory};
 
 /// What a run measures and how it tells.
 #[derive(Args)]
@@ -32,31 +32,36 @@ pub(crate) struct Options {
 
 /// Measures, prints the table on stdout, and fails where a bar does.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let start = Instant::now();
+    let progress = Progress(Instant::now());
     let chosen: Vec<&Case> = CASES.iter().filter(|c| c.name.contains(&options.only)).collect();
     let mut rows = Vec::new();
     for case in &chosen {
-        eprintln!("{:4.0} s  {}", start.elapsed().as_secs_f64(), case.what);
+        progress.say(case.what);
         rows.push(row_of(case, measure(case)));
     }
     if !options.no_instructions && instructions::are_countable() {
-        eprintln!("{:4.0} s  instructions", start.elapsed().as_secs_f64());
+        progress.say("instructions of all of these, with callgrind");
         for (row, told) in rows.iter_mut().zip(count_all(&chosen)?) {
             row.instructions = told;
         }
     }
-    if "proportional-naive".contains(&options.only) {
-        eprintln!("{:4.0} s  proportional, ours against naive", start.elapsed().as_secs_f64());
-        rows.push(naive_row(&proportional::against_naive(10_000, 1000)));
-    }
     for case in memory::CASES.iter().filter(|_| "memory".contains(&options.only)) {
-        eprintln!("{:4.0} s  memory: {}", start.elapsed().as_secs_f64(), case.what);
+        progress.say(case.what);
         rows.push(memory_row(case, memory::measure(case.name)?));
     }
     println!("{}", told(&rows, options.markdown));
     let failed = rows.iter().filter(|row| row.ok == Some(false)).count();
-    eprintln!("{:4.0} s  done, {failed} bars fail", start.elapsed().as_secs_f64());
+    progress.say(&format!("done; {failed} bars fail"));
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Tells on stderr what is measured, and since when.
+struct Progress(Instant);
+
+impl Progress {
+    fn say(&self, what: &str) {
+        eprintln!("{:4.0} s  {what}", self.0.elapsed().as_secs_f64());
+    }
 }
 
 fn told(rows: &[Row], markdown: bool) -> String {
@@ -69,8 +74,11 @@ fn told(rows: &[Row], markdown: bool) -> String {
 
 fn measure(case: &Case) -> Comparison {
     let (mut base, mut big) = ((case.base.open)(), (case.big.open)());
-    let operations = case.operations;
-    compare(case.repetitions, || base.time(operations), || big.time(operations))
+    let (base, big) = (|| base.time(case.operations), || big.time(case.operations));
+    match case.big_once {
+        false => compare(case.repetitions, base, big),
+        true => compare_with_once(case.repetitions, base, big),
+    }
 }
 
 fn row_of(case: &Case, found: Comparison) -> Row {
@@ -81,19 +89,6 @@ fn row_of(case: &Case, found: Comparison) -> Row {
         ratio: times(found.ratio),
         bar: case.bar,
         ok: case.bar.holds(found.ratio),
-        instructions: "–".into(),
-    }
-}
-
-fn naive_row(found: &Comparison) -> Row {
-    let bar = Bar::AtLeast(30.0);
-    Row {
-        what: "proportional, strict: 10 000 projects, 100 000 tasks, 1 000 agents".into(),
-        base: format!("ours: {}", time(found.base_ns)),
-        big: format!("naive: {}", time(found.big_ns)),
-        ratio: times(found.ratio),
-        bar,
-        ok: bar.holds(found.ratio),
         instructions: "–".into(),
     }
 }

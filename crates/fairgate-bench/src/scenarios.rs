@@ -59,6 +59,13 @@ pub(crate) fn share_tenants(tenants: usize) -> Scenario {
     backlogged(PoolConfig::new(0, policy), Attribute::Tenant, &all(tenants), 2)
 }
 
+/// The same with a bound on the queue that is never reached.
+pub(crate) fn share_bounded(tenants: usize) -> Scenario {
+    let mut scenario = share_tenants(tenants);
+    scenario.config.max_queue = Some(u64::MAX);
+    scenario
+}
+
 /// Groups of tenants, ten groups in all.
 pub(crate) fn share_groups(tenants: usize) -> Scenario {
     const GROUPS: usize = 10;
@@ -77,9 +84,25 @@ pub(crate) fn share_groups(tenants: usize) -> Scenario {
 
 /// Agents whose requests weigh 0.1 to 3.0.
 pub(crate) fn load_agents(agents: usize) -> Scenario {
+    load_of(balanced_load(), agents)
+}
+
+/// The same with everything that a load node can do.
+pub(crate) fn load_tuned(agents: usize) -> Scenario {
+    let load = Load { auto_tune: true, max_wait_ticks: Some(10_000), ..load(Alpha::BALANCED) };
+    load_of(policy(Node::Load(load)), agents)
+}
+
+/// Two requests per agent, come one by one in no order.
+fn load_of(policy: Policy, agents: usize) -> Scenario {
     let mut rng = Rng::new(1);
+    let mut arrivals = all(agents);
+    arrivals.extend(all(agents));
+    for last in (1..arrivals.len()).rev() {
+        arrivals.swap(last, rng.index(last + 1));
+    }
     let source = Source::new(move |flow, _| task(flow, rng.range(100..=3000)));
-    filled(PoolConfig::new(0, balanced_load()), source, &all(agents), 3)
+    one_each_tick(policy, source, &arrivals)
 }
 
 /// How many requests an adversarial load scenario can submit: with more, weights would be out of range.
@@ -102,25 +125,29 @@ pub(crate) fn load_tied(agents: usize) -> Scenario {
     load_along(agents, depth_only, |_| 1000)
 }
 
-/// Agents with one request each, one coming at each tick. Scenery that was granted slots before gives them
-/// back one by one, which is what makes the ticks.
+/// Agents with one request each, whose weights follow a curve, now and later.
 fn load_along(agents: usize, alpha: Alpha, weight: fn(u64) -> u64) -> Scenario {
-    let scenery = |agent: usize| format!("scenery {agent}");
-    let mut source = Source::new(move |flow, made| {
+    let source = Source::new(move |flow, made| {
         assert!(made < HORIZON, "an adversarial scenario is that long");
         task(flow, weight(made))
     });
-    let slots = u64::try_from(agents).expect("fits");
-    let config = PoolConfig::new(slots, policy_of_load(alpha));
-    let mut opening = Vec::new();
-    opening.extend((0..agents).map(|a| Event::Submit(Box::new(Submit::new(&scenery(a))))));
+    one_each_tick(policy(Node::Load(load(alpha))), source, &all(agents))
+}
+
+/// These agents submit, one at each tick. Scenery that was granted slots before gives them back one by one,
+/// which is what makes the ticks.
+fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scenario {
+    let scenery = |number: usize| format!("scenery {number}");
+    let slots = u64::try_from(arrivals.len()).expect("fits");
+    let submits = (0..arrivals.len()).map(|number| Submit::new(&scenery(number)));
+    let mut opening: Vec<_> = submits.map(|submit| Event::Submit(Box::new(submit))).collect();
     opening.push(Event::Capacity { slots: 0 });
-    for agent in 0..agents {
-        opening.push(source.next(agent));
-        opening.push(Event::Release { id: scenery(agent).into(), tokens: None });
+    for (number, agent) in arrivals.iter().enumerate() {
+        opening.push(source.next(*agent));
+        opening.push(Event::Release { id: scenery(number).into(), tokens: None });
     }
     opening.push(Event::Capacity { slots: CAPACITY });
-    Scenario { config, opening, source }
+    Scenario { config: PoolConfig::new(slots, policy), opening, source }
 }
 
 /// Tenants whose heads are pinned to busy workers, and one whose requests go to a free one.
@@ -285,15 +312,9 @@ pub(crate) fn tenants_of_equal_weight() -> Policy {
 
 /// A load of agents with the default trade-off.
 pub(crate) fn balanced_load() -> Policy {
-    policy_of_load(Alpha::BALANCED)
+    policy(Node::Load(load(Alpha::BALANCED)))
 }
 
-fn policy_of_load(alpha: Alpha) -> Policy {
-    policy(Node::Load(Load {
-        by: Attribute::Agent,
-        alpha,
-        auto_tune: false,
-        max_wait_ticks: None,
-        inside: queue(),
-    }))
+fn load(alpha: Alpha) -> Load {
+    Load { by: Attribute::Agent, alpha, auto_tune: false, max_wait_ticks: None, inside: queue() }
 }

@@ -122,8 +122,11 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.places$}×")
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with its thousands apart, from ten million on in millions.
 pub(crate) fn count(number: f64) -> String {
+    if number >= 1e7 {
+        return format!("{} M", count(number / 1e6));
+    }
     let digits = format!("{number:.0}");
     let mut spaced = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -142,6 +145,7 @@ mod tests {
     #[test]
     fn numbers_as_a_person_reads_them() {
         assert_eq!([1.0, 999.0, 1000.0, 1e6].map(count), ["1", "999", "1 000", "1 000 000"]);
+        assert_eq!(count(123_456_789.0), "123 M");
         let shown = [12.3, 1_234.0, 12_345_678.0, 2e10].map(time);
         assert_eq!(shown, ["12 ns", "1.23 µs", "12.3 ms", "20.0 s"]);
         assert_eq!([1.234, 45.6].map(times), ["1.23×", "46×"]);
