@@ -1,18 +1,30 @@
 //! `fairgate replay`: what a journal's pool decided, and what it would have decided.
 
+mod costs;
 mod decisions;
 mod journal;
 mod progress;
+mod recording;
+mod roster;
 mod steps;
+mod what_if;
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use clap::error::ErrorKind;
+use fairgate_core::Pool;
+use fairgate_core::policy::Policy;
+use fairgate_journal::parse_policy;
 
 use self::decisions::Decisions;
 use self::journal::Journal;
+use self::recording::{Learner, Recording};
+use self::steps::Listener;
+use self::what_if::WhatIf;
 use crate::output::Output;
 
 /// Replay a journal: print what its pool decided, line by line.
@@ -26,11 +38,27 @@ use crate::output::Output;
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   fairgate replay monday.jsonl
-  tail -n +1 -f live.jsonl | fairgate replay -")]
+  tail -n +1 -f live.jsonl | fairgate replay -
+  fairgate replay monday.jsonl --policy drr.json")]
 pub(crate) struct ReplayArgs {
     /// The journal, a file of JSON lines; `-` reads standard input.
     #[arg(value_name = "JOURNAL")]
     journal: PathBuf,
+
+    /// What if: the same arrivals under the policy in this file.
+    ///
+    /// FILE holds a policy node, such as {"share":{"by":"tenant"}}, or a pool or a journal's first line with one in
+    /// it. The recording is first replayed under its own policy, to learn how long each request ran and what it used;
+    /// then its arrivals, and what operators and workers did, are replayed under the other one.
+    ///
+    /// Each request takes the service time that it had in the recording; one that never ran there takes its cost times
+    /// the recording's mean service time per token; one that still ran at the recording's end keeps its slot. A client
+    /// that gave up waiting gives up at the same time. Policy events in the recording are left out. After the last line,
+    /// what still flies ends in its time.
+    ///
+    /// The journal is read twice, so it must be a file. Takes about a hundred bytes of memory for each request in it.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
 }
 
 /// Runs the command. The error, written with `{:#}`, reads `JOURNAL: line N: field "…": message`.
@@ -42,14 +70,74 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 }
 
 fn print(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
-    let (mut pool, mut journal) = Journal::open(&args.journal, output)?;
-    if progress_may_show() {
-        journal.show_progress("replay");
-    }
-    steps::replay(&mut pool, &mut journal, &mut Decisions::new(output.clone()))
+    let session = Session { args, output, progress: progress_may_show() };
+    session.replay(&mut Decisions::new(output.clone()))?;
+    Ok(())
 }
 
 /// Whether a bar would not run into the decisions: they go elsewhere than to the terminal.
 fn progress_may_show() -> bool {
     io::stderr().is_terminal() && !io::stdout().is_terminal()
+}
+
+/// What all ways of replaying a journal have in common.
+struct Session<'a> {
+    args: &'a ReplayArgs,
+    output: &'a Output,
+    progress: bool,
+}
+
+impl Session<'_> {
+    /// Replays the journal under its own policy or, where one was named, another; gives back the pool at the end.
+    fn replay(&self, listener: &mut impl Listener) -> anyhow::Result<Pool> {
+        let Some(path) = &self.args.policy else {
+            let (mut pool, mut journal) = self.open("replay")?;
+            steps::replay(&mut pool, &mut journal, listener)?;
+            return Ok(pool);
+        };
+        let policy = self.read_policy(path)?;
+        let recording = self.learn()?;
+        self.what_if(&recording, policy, listener)
+    }
+
+    fn learn(&self) -> anyhow::Result<Recording> {
+        let (mut pool, mut journal) = self.open("recording")?;
+        let mut learner = Learner::new(&pool);
+        steps::replay(&mut pool, &mut journal, &mut learner)?;
+        Ok(learner.finish())
+    }
+
+    fn what_if(
+        &self,
+        recording: &Recording,
+        policy: Policy,
+        listener: &mut impl Listener,
+    ) -> anyhow::Result<Pool> {
+        let (pool, mut journal) = self.open("what if")?;
+        WhatIf::new(recording, pool).run(policy, &mut journal, listener)
+    }
+
+    fn open(&self, task: &'static str) -> anyhow::Result<(Pool, Journal)> {
+        let (pool, mut journal) = Journal::open(&self.args.journal, self.output)?;
+        if self.progress {
+            journal.show_progress(task);
+        }
+        Ok((pool, journal))
+    }
+
+    /// Reads the other policy, having checked that the journal can be read twice.
+    fn read_policy(&self, path: &Path) -> anyhow::Result<Policy> {
+        let journal = &self.args.journal;
+        let twice = "--policy reads the journal twice: it must be a file";
+        if journal == Path::new("-") {
+            let usage = format!("{twice}, not standard input\n");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, usage).into());
+        }
+        let name = || journal.display().to_string();
+        let metadata = fs::metadata(journal).with_context(name)?;
+        anyhow::ensure!(metadata.is_file(), "{}: {twice}", name());
+        let name = || path.display().to_string();
+        let text = fs::read_to_string(path).with_context(name)?;
+        parse_policy(&text).with_context(name)
+    }
 }

@@ -1,7 +1,7 @@
 //! The loop of every replay, and what listens to it.
 
 use fairgate_core::Pool;
-use fairgate_core::decision::Sink;
+use fairgate_core::decision::{Decision, Sink};
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 
@@ -49,4 +49,31 @@ pub(crate) fn replay(
         apply(pool, (Some(line), at, event), listener)?;
     }
     Ok(())
+}
+
+/// Two listeners at once.
+#[derive(Debug)]
+pub(crate) struct Both<'a, A, B>(pub(crate) &'a mut A, pub(crate) &'a mut B);
+
+impl<A: Sink, B: Sink> Sink for Both<'_, A, B> {
+    fn decided(&mut self, decision: Decision) {
+        self.0.decided(decision.clone());
+        self.1.decided(decision);
+    }
+
+    fn wants_why(&self, id: &str) -> bool {
+        self.0.wants_why(id) || self.1.wants_why(id)
+    }
+}
+
+impl<A: Listener, B: Listener> Listener for Both<'_, A, B> {
+    fn before(&mut self, step: Step<'_>, pool: &Pool) {
+        self.0.before(step, pool);
+        self.1.before(step, pool);
+    }
+
+    fn after(&mut self, pool: &Pool) -> anyhow::Result<()> {
+        self.0.after(pool)?;
+        self.1.after(pool)
+    }
 }
