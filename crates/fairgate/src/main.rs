@@ -2,6 +2,8 @@
 
 mod output;
 mod replay_command;
+mod table;
+mod words;
 
 use std::process::ExitCode;
 

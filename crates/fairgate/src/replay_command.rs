@@ -2,11 +2,13 @@
 
 mod costs;
 mod decisions;
+mod diff;
 mod journal;
 mod progress;
 mod recording;
 mod roster;
 mod steps;
+mod tally;
 mod what_if;
 
 use std::fs;
@@ -14,16 +16,20 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
+use clap::{ArgGroup, Args};
 use fairgate_core::Pool;
+use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::Policy;
 use fairgate_journal::parse_policy;
 
 use self::decisions::Decisions;
+use self::diff::Diff;
 use self::journal::Journal;
-use self::recording::{Learner, Recording};
-use self::steps::Listener;
+use self::recording::Learner;
+use self::steps::{Both, Listener};
+use self::tally::{Grouping, Tally};
 use self::what_if::WhatIf;
 use crate::output::Output;
 
@@ -39,7 +45,9 @@ use crate::output::Output;
 #[command(after_long_help = "Examples:
   fairgate replay monday.jsonl
   tail -n +1 -f live.jsonl | fairgate replay -
-  fairgate replay monday.jsonl --policy drr.json")]
+  fairgate replay monday.jsonl --policy drr.json
+  fairgate replay monday.jsonl --policy drr.json --diff --by tenant")]
+#[command(group = ArgGroup::new("report").args(["diff"]))]
 pub(crate) struct ReplayArgs {
     /// The journal, a file of JSON lines; `-` reads standard input.
     #[arg(value_name = "JOURNAL")]
@@ -59,6 +67,22 @@ pub(crate) struct ReplayArgs {
     /// The journal is read twice, so it must be a file. Takes about a hundred bytes of memory for each request in it.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+
+    /// With --policy: print what each flow got under both policies, side by side, instead of the decisions.
+    ///
+    /// Per flow: requests, how many were granted, their tokens (what they really used, else their cost), how many were
+    /// refused (rejected or expired), and the median, 95th percentile and longest wait of the granted ones. The
+    /// quantiles are exact: every wait is kept.
+    #[arg(long, requires = "policy")]
+    diff: bool,
+
+    /// With --diff: the attribute whose values are the flows; by default that of the recording's root node.
+    #[arg(long, value_name = "ATTRIBUTE", requires = "diff", value_parser = attribute())]
+    by: Option<Attribute>,
+
+    /// Print the report as JSON, with times in microseconds.
+    #[arg(long, requires = "report")]
+    json: bool,
 }
 
 /// Runs the command. The error, written with `{:#}`, reads `JOURNAL: line N: field "…": message`.
@@ -70,14 +94,20 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 }
 
 fn print(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
-    let session = Session { args, output, progress: progress_may_show() };
-    session.replay(&mut Decisions::new(output.clone()))?;
-    Ok(())
+    // A bar must not run into decisions that go to the same terminal; a report comes when the bar is gone.
+    let reports = args.diff;
+    let progress = io::stderr().is_terminal() && (reports || !io::stdout().is_terminal());
+    let session = Session { args, output, progress };
+    match &args.policy {
+        Some(policy) if args.diff => session.print_diff(policy),
+        _ => session.replay(&mut Decisions::new(output.clone())).map(drop),
+    }
 }
 
-/// Whether a bar would not run into the decisions: they go elsewhere than to the terminal.
-fn progress_may_show() -> bool {
-    io::stderr().is_terminal() && !io::stdout().is_terminal()
+/// Reads the name of an attribute.
+fn attribute() -> impl TypedValueParser<Value = Attribute> {
+    let names = PossibleValuesParser::new(Attribute::ALL.map(Attribute::name));
+    names.try_map(|name| Attribute::from_name(&name).ok_or("not an attribute"))
 }
 
 /// What all ways of replaying a journal have in common.
@@ -96,25 +126,35 @@ impl Session<'_> {
             return Ok(pool);
         };
         let policy = self.read_policy(path)?;
-        let recording = self.learn()?;
-        self.what_if(&recording, policy, listener)
-    }
-
-    fn learn(&self) -> anyhow::Result<Recording> {
         let (mut pool, mut journal) = self.open("recording")?;
         let mut learner = Learner::new(&pool);
         steps::replay(&mut pool, &mut journal, &mut learner)?;
-        Ok(learner.finish())
+        let recording = learner.finish();
+        let (pool, mut journal) = self.open("what if")?;
+        WhatIf::new(&recording, pool).run(policy, &mut journal, listener)
     }
 
-    fn what_if(
-        &self,
-        recording: &Recording,
-        policy: Policy,
-        listener: &mut impl Listener,
-    ) -> anyhow::Result<Pool> {
+    fn print_diff(&self, path: &Path) -> anyhow::Result<()> {
+        let policy = self.read_policy(path)?;
+        let (mut pool, mut journal) = self.open("recording")?;
+        let root = || Grouping::of_root(&pool.snapshot().policy);
+        let grouping = self.args.by.map_or_else(root, Grouping::by);
+        let mut learner = Learner::new(&pool);
+        let mut recorded = Tally::new(grouping.clone(), &pool);
+        steps::replay(&mut pool, &mut journal, &mut Both(&mut learner, &mut recorded))?;
+        let recording = learner.finish();
+        let recorded = recorded.finish(&recording);
         let (pool, mut journal) = self.open("what if")?;
-        WhatIf::new(recording, pool).run(policy, &mut journal, listener)
+        let mut what_if = Tally::new(grouping.clone(), &pool);
+        WhatIf::new(&recording, pool).run(policy, &mut journal, &mut what_if)?;
+        drop(journal);
+        let what_if = what_if.finish(&recording);
+        let diff = Diff::new(grouping.attribute(), &recorded, &what_if);
+        let written = match self.args.json {
+            true => diff.write_json(self.output.clone()),
+            false => diff.write_table(self.output.clone()),
+        };
+        written.context("standard output")
     }
 
     fn open(&self, task: &'static str) -> anyhow::Result<(Pool, Journal)> {
