@@ -3,7 +3,10 @@
 mod costs;
 mod decisions;
 mod diff;
+mod explain;
+mod fairness;
 mod journal;
+mod path;
 mod progress;
 mod recording;
 mod roster;
@@ -26,12 +29,14 @@ use fairgate_journal::parse_policy;
 
 use self::decisions::Decisions;
 use self::diff::Diff;
+use self::explain::Explain;
 use self::journal::Journal;
 use self::recording::Learner;
-use self::steps::{Both, Listener};
-use self::tally::{Grouping, Tally};
+use self::steps::{Both, Listener, Silent};
+use self::tally::Tally;
 use self::what_if::WhatIf;
 use crate::output::Output;
+use crate::words::shown;
 
 /// Replay a journal: print what its pool decided, line by line.
 ///
@@ -46,8 +51,9 @@ use crate::output::Output;
   fairgate replay monday.jsonl
   tail -n +1 -f live.jsonl | fairgate replay -
   fairgate replay monday.jsonl --policy drr.json
-  fairgate replay monday.jsonl --policy drr.json --diff --by tenant")]
-#[command(group = ArgGroup::new("report").args(["diff"]))]
+  fairgate replay monday.jsonl --policy drr.json --diff --by tenant
+  fairgate replay monday.jsonl --explain r4711")]
+#[command(group = ArgGroup::new("report").args(["diff", "explain", "fairness"]))]
 pub(crate) struct ReplayArgs {
     /// The journal, a file of JSON lines; `-` reads standard input.
     #[arg(value_name = "JOURNAL")]
@@ -80,6 +86,21 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "ATTRIBUTE", requires = "diff", value_parser = attribute())]
     by: Option<Attribute>,
 
+    /// Tell one request's story in words and numbers, instead of the decisions.
+    ///
+    /// When it came and what was ahead of it then; what happened to its flows while it waited; why it was granted before
+    /// the runner-up, level by level, or why it was refused; where it ran; what its end did to the books. An id that was
+    /// used again has a story for each request. With --policy: its story under that policy.
+    #[arg(long, value_name = "ID")]
+    explain: Option<String>,
+
+    /// Print how far every waiting flow is from its share when the journal ends, instead of the decisions.
+    ///
+    /// For each share and drr node: every flow in which something waits, what it is owed in tokens per weight, and the
+    /// range in which the policy keeps that, given what is in flight. With --policy: under that policy.
+    #[arg(long)]
+    fairness: bool,
+
     /// Print the report as JSON, with times in microseconds.
     #[arg(long, requires = "report")]
     json: bool,
@@ -95,11 +116,13 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 
 fn print(args: &ReplayArgs, output: &Output) -> anyhow::Result<()> {
     // A bar must not run into decisions that go to the same terminal; a report comes when the bar is gone.
-    let reports = args.diff;
+    let reports = args.diff || args.explain.is_some() || args.fairness;
     let progress = io::stderr().is_terminal() && (reports || !io::stdout().is_terminal());
     let session = Session { args, output, progress };
-    match &args.policy {
-        Some(policy) if args.diff => session.print_diff(policy),
+    match (&args.policy, &args.explain) {
+        (Some(policy), _) if args.diff => session.print_diff(policy),
+        (_, Some(id)) => session.print_story(id),
+        _ if args.fairness => session.print_fairness(),
         _ => session.replay(&mut Decisions::new(output.clone())).map(drop),
     }
 }
@@ -127,7 +150,7 @@ impl Session<'_> {
         };
         let policy = self.read_policy(path)?;
         let (mut pool, mut journal) = self.open("recording")?;
-        let mut learner = Learner::new(&pool);
+        let mut learner = Learner::default();
         steps::replay(&mut pool, &mut journal, &mut learner)?;
         let recording = learner.finish();
         let (pool, mut journal) = self.open("what if")?;
@@ -137,22 +160,45 @@ impl Session<'_> {
     fn print_diff(&self, path: &Path) -> anyhow::Result<()> {
         let policy = self.read_policy(path)?;
         let (mut pool, mut journal) = self.open("recording")?;
-        let root = || Grouping::of_root(&pool.snapshot().policy);
-        let grouping = self.args.by.map_or_else(root, Grouping::by);
-        let mut learner = Learner::new(&pool);
-        let mut recorded = Tally::new(grouping.clone(), &pool);
+        let mut learner = Learner::default();
+        let mut recorded = Tally::new(self.args.by);
         steps::replay(&mut pool, &mut journal, &mut Both(&mut learner, &mut recorded))?;
         let recording = learner.finish();
         let recorded = recorded.finish(&recording);
         let (pool, mut journal) = self.open("what if")?;
-        let mut what_if = Tally::new(grouping.clone(), &pool);
+        let mut what_if = Tally::new(self.args.by);
         WhatIf::new(&recording, pool).run(policy, &mut journal, &mut what_if)?;
         drop(journal);
         let what_if = what_if.finish(&recording);
-        let diff = Diff::new(grouping.attribute(), &recorded, &what_if);
+        let diff = Diff::new(&recorded, &what_if);
         let written = match self.args.json {
             true => diff.write_json(self.output.clone()),
             false => diff.write_table(self.output.clone()),
+        };
+        written.context("standard output")
+    }
+
+    fn print_story(&self, id: &str) -> anyhow::Result<()> {
+        let mut explain = Explain::new(id);
+        let replayed = self.replay(&mut explain);
+        explain.finish();
+        if explain.is_empty() {
+            replayed?;
+            anyhow::bail!("{}: there is no request {}", self.args.journal.display(), shown(id));
+        }
+        let written = match self.args.json {
+            true => explain.write_json(self.output.clone()),
+            false => explain.write_words(self.output.clone()),
+        };
+        written.context("standard output")?;
+        replayed.map(drop)
+    }
+
+    fn print_fairness(&self) -> anyhow::Result<()> {
+        let pool = self.replay(&mut Silent)?;
+        let written = match self.args.json {
+            true => fairness::write_json(&pool, self.output.clone()),
+            false => fairness::write_tables(&pool, self.output.clone()),
         };
         written.context("standard output")
     }

@@ -7,7 +7,7 @@ use fairgate_journal::parse_policy;
 
 /// Works out what a submit is charged. Where that depends on what is cached on which worker, it asks a pool that
 /// has the same workers and nothing else; policies do not come into it, so the cost is the same under all of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Costs {
     /// Without slots: whatever enters it waits, and can be looked at.
     shadow: Option<Pool>,
@@ -16,7 +16,7 @@ pub(crate) struct Costs {
 impl Costs {
     /// For a pool, with the workers it has now.
     pub(crate) fn of(pool: &Pool) -> Self {
-        let mut costs = Self { shadow: None };
+        let mut costs = Self::default();
         for (_, worker) in pool.snapshot().workers.into_iter().flat_map(|workers| workers.list) {
             costs.follow(&Event::Worker(worker));
         }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_cost_is_what_the_most_cached_eligible_worker_leaves() {
-        let mut costs = Costs { shadow: None };
+        let mut costs = Costs::default();
         let mut submit = Submit::new("r");
         assert_eq!(costs.cost(&submit), Tokens(1));
         submit.input = Some(Tokens(3000));

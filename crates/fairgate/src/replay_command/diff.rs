@@ -6,12 +6,9 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Micros;
 use serde::Serialize;
 
-use super::tally::FlowTally;
+use super::tally::{FlowTally, Tallies};
 use crate::table::{Cell, Table};
 use crate::words::{Span, shown};
-
-/// A run's tallies, by the names of the flows.
-pub(crate) type Tallies = Vec<(Box<str>, FlowTally)>;
 
 /// Two runs of the same arrivals.
 #[derive(Debug, Serialize)]
@@ -69,17 +66,20 @@ impl RunDiff {
 
 impl Diff {
     /// Both runs have the same flows, for they have the same arrivals.
-    pub(crate) fn new(by: Attribute, recorded: &Tallies, what_if: &Tallies) -> Self {
-        let pairs = || recorded.iter().zip(what_if);
-        let flows = pairs().map(|((name, before), (_, after))| FlowDiff {
-            flow: name.clone(),
-            runs: RunDiff::new(before, after),
-        });
+    pub(crate) fn new(recorded: &Tallies, what_if: &Tallies) -> Self {
+        let flows =
+            recorded.flows.iter().zip(&what_if.flows).map(|((name, before), (_, after))| {
+                FlowDiff { flow: name.clone(), runs: RunDiff::new(before, after) }
+            });
         let flows = flows.collect();
         let mut all = (FlowTally::default(), FlowTally::default());
-        all.0.extend(recorded.iter().map(|(_, tally)| tally));
-        all.1.extend(what_if.iter().map(|(_, tally)| tally));
-        Self { by: by.name(), flows, all: RunDiff::new(&all.0, &all.1) }
+        all.0.extend(recorded.flows.iter().map(|(_, tally)| tally));
+        all.1.extend(what_if.flows.iter().map(|(_, tally)| tally));
+        Self {
+            by: recorded.by.map_or("flow", Attribute::name),
+            flows,
+            all: RunDiff::new(&all.0, &all.1),
+        }
     }
 
     /// Writes it as one JSON object.

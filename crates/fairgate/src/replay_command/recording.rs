@@ -11,7 +11,7 @@ use super::steps::{Listener, Step};
 
 /// The facts about every request of a journal, learned by replaying it under its own policy. It takes about a
 /// hundred bytes a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Recording {
     facts: Vec<Fact>,
     /// The service times and the tokens of all flights that ended.
@@ -29,7 +29,7 @@ pub(crate) struct Fact {
 }
 
 /// A line of the recording, and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) line: u64,
     pub(crate) at: Micros,
@@ -100,7 +100,7 @@ fn scaled(part: u128, times: u64, whole: u128) -> u128 {
 }
 
 /// Learns a recording while it is replayed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Learner {
     roster: Roster,
     costs: Costs,
@@ -109,17 +109,6 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
-    /// For a pool that is about to be replayed.
-    pub(crate) fn new(pool: &Pool) -> Self {
-        let known = pool.snapshot().requests.into_iter().map(|request| Fact {
-            granted: request.flight.map(|flight| flight.granted_at),
-            ..Fact::new(request.cost)
-        });
-        let recording = Recording { facts: known.collect(), service_us: 0, tokens: 0 };
-        let now = Mark { line: 1, at: pool.now() };
-        Self { roster: Roster::of(pool), costs: Costs::of(pool), recording, now }
-    }
-
     /// What was learned.
     pub(crate) fn finish(self) -> Recording {
         self.recording
@@ -153,6 +142,16 @@ impl Sink for Learner {
 }
 
 impl Listener for Learner {
+    fn start(&mut self, pool: &Pool) {
+        self.roster = Roster::of(pool);
+        self.costs = Costs::of(pool);
+        let known = pool.snapshot().requests.into_iter().map(|request| Fact {
+            granted: request.flight.map(|flight| flight.granted_at),
+            ..Fact::new(request.cost)
+        });
+        self.recording.facts = known.collect();
+    }
+
     fn before(&mut self, step: Step<'_>, _pool: &Pool) {
         self.now = Mark { line: step.line.unwrap_or(self.now.line), at: step.at };
         self.costs.follow(step.event);
@@ -191,7 +190,7 @@ mod tests {
         let mark = Mark { line: 9, at: Micros(11) };
         let ended = Fact { end: End::Flight { mark, tokens: None }, ..ran };
         assert_eq!(recording.service(&ended), Some(Micros(6)));
-        let none_ended = Recording { facts: Vec::new(), service_us: 0, tokens: 0 };
+        let none_ended = Recording::default();
         assert_eq!(none_ended.service(&fact), None);
     }
 

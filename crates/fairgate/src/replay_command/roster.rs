@@ -11,7 +11,7 @@ use fairgate_core::units::Micros;
 pub(crate) type Number = usize;
 
 /// What waits and flies, by id. It follows a replay from event to event.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Roster {
     live: HashMap<Box<str>, Live>,
     arriving: Option<(Box<str>, Live)>,

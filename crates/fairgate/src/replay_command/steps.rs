@@ -16,9 +16,12 @@ pub(crate) struct Step<'a> {
     pub(crate) event: &'a Event,
 }
 
-/// Hears what a replay does while it does it: each event before it is applied, the decisions it leads to (as a
+/// Hears what a replay does while it does it: the pool it starts from, each event before it is applied, the decisions it leads to (as a
 /// [`Sink`]), and then that it is over.
 pub(crate) trait Listener: Sink {
+    /// The replay begins with this pool, which may not be empty.
+    fn start(&mut self, _pool: &Pool) {}
+
     /// An event is about to be applied to the pool.
     fn before(&mut self, _step: Step<'_>, _pool: &Pool) {}
 
@@ -45,6 +48,7 @@ pub(crate) fn replay(
     journal: &mut Journal,
     listener: &mut impl Listener,
 ) -> anyhow::Result<()> {
+    listener.start(pool);
     while let Some(Entry { line, at, event }) = journal.next_entry()? {
         apply(pool, (Some(line), at, event), listener)?;
     }
@@ -67,6 +71,11 @@ impl<A: Sink, B: Sink> Sink for Both<'_, A, B> {
 }
 
 impl<A: Listener, B: Listener> Listener for Both<'_, A, B> {
+    fn start(&mut self, pool: &Pool) {
+        self.0.start(pool);
+        self.1.start(pool);
+    }
+
     fn before(&mut self, step: Step<'_>, pool: &Pool) {
         self.0.before(step, pool);
         self.1.before(step, pool);
@@ -77,3 +86,13 @@ impl<A: Listener, B: Listener> Listener for Both<'_, A, B> {
         self.1.after(pool)
     }
 }
+
+/// A listener that takes no notice.
+#[derive(Debug)]
+pub(crate) struct Silent;
+
+impl Sink for Silent {
+    fn decided(&mut self, _decision: Decision) {}
+}
+
+impl Listener for Silent {}

@@ -6,54 +6,35 @@ use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
 use fairgate_core::decision::{Decision, Sink};
 use fairgate_core::event::Event;
-use fairgate_core::policy::{Node, Policy};
+use fairgate_core::policy::Policy;
 use fairgate_core::units::Micros;
 
+use super::path;
 use super::recording::Recording;
 use super::roster::{Number, Roster};
 use super::steps::{Listener, Step};
 
-/// Which flow a request counts in: the one of the recording's root node, or of any attribute.
+/// Which flow a request counts in.
 #[derive(Clone, Debug)]
-pub(crate) struct Grouping {
-    by: Attribute,
-    classes: Option<Classes>,
-}
-
-/// A drr root has no flows but its classes.
-#[derive(Clone, Debug)]
-struct Classes {
-    names: Vec<Box<str>>,
-    default: Box<str>,
+enum Grouping {
+    /// The one it goes into at the root of a policy.
+    Root(Policy),
+    /// The one that an attribute names.
+    By(Attribute),
 }
 
 impl Grouping {
-    /// By the flows of a policy's root.
-    pub(crate) fn of_root(policy: &Policy) -> Self {
-        let Node::Drr(drr) = &**policy.root() else { return Self::by(policy.root().by()) };
-        let names: Vec<Box<str>> = drr.classes.iter().map(|class| class.name.clone()).collect();
-        let first = names.first().cloned().unwrap_or_else(|| DEFAULT_FLOW.into());
-        let default = drr.default.clone().unwrap_or(first);
-        Self { by: drr.by, classes: Some(Classes { names, default }) }
-    }
-
-    /// By the values of an attribute.
-    pub(crate) fn by(by: Attribute) -> Self {
-        Self { by, classes: None }
-    }
-
-    /// The attribute that names the flows.
-    pub(crate) fn attribute(&self) -> Attribute {
-        self.by
+    fn attribute(&self) -> Attribute {
+        match self {
+            Self::Root(policy) => policy.root().by(),
+            Self::By(attribute) => *attribute,
+        }
     }
 
     fn flow<'a>(&'a self, attributes: &'a Attributes) -> &'a str {
-        let named = attributes.get(self.by);
-        match &self.classes {
-            None => named.unwrap_or(DEFAULT_FLOW),
-            Some(Classes { names, default }) => {
-                named.filter(|name| names.iter().any(|known| **known == **name)).unwrap_or(default)
-            }
+        match self {
+            Self::Root(policy) => path::flow(policy.root(), attributes),
+            Self::By(attribute) => attributes.get(*attribute).unwrap_or(DEFAULT_FLOW),
         }
     }
 }
@@ -91,10 +72,17 @@ impl FlowTally {
     }
 }
 
-/// Counts, while a journal is replayed.
+/// What all flows got, by name.
 #[derive(Debug)]
+pub(crate) struct Tallies {
+    pub(crate) by: Option<Attribute>,
+    pub(crate) flows: Vec<(Box<str>, FlowTally)>,
+}
+
+/// Counts, while a journal is replayed.
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
-    grouping: Grouping,
+    grouping: Option<Grouping>,
     roster: Roster,
     names: HashMap<Box<str>, usize>,
     flows: Vec<FlowTally>,
@@ -104,24 +92,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// For a pool that is about to be replayed.
-    pub(crate) fn new(grouping: Grouping, pool: &Pool) -> Self {
-        let mut tally = Self {
-            grouping,
-            roster: Roster::of(pool),
-            names: HashMap::new(),
-            flows: Vec::new(),
-            requests: Vec::new(),
-            now: pool.now(),
-        };
-        for request in pool.snapshot().requests {
-            tally.count(&request.attributes);
-        }
-        tally
+    /// Counts by the values of an attribute, or else by the flows of the first policy's root.
+    pub(crate) fn new(by: Option<Attribute>) -> Self {
+        Self { grouping: by.map(Grouping::By), ..Self::default() }
     }
 
     fn count(&mut self, attributes: &Attributes) {
-        let name = self.grouping.flow(attributes);
+        let name = self.grouping.as_ref().map_or(DEFAULT_FLOW, |by| by.flow(attributes));
         let flow = match self.names.get(name) {
             Some(flow) => *flow,
             None => {
@@ -138,8 +115,8 @@ impl Tally {
         &mut self.flows[self.requests[number].0]
     }
 
-    /// What each flow got, by name.
-    pub(crate) fn finish(mut self, recording: &Recording) -> Vec<(Box<str>, FlowTally)> {
+    /// What each flow got, by name, and the attribute that names them.
+    pub(crate) fn finish(mut self, recording: &Recording) -> Tallies {
         for (number, (flow, granted)) in self.requests.iter().enumerate() {
             if *granted {
                 self.flows[*flow].tokens += u128::from(recording.fact(number).used().0);
@@ -152,7 +129,8 @@ impl Tally {
             tally.waits.sort_unstable();
             (name, tally)
         });
-        tallies.collect()
+        let flows = tallies.collect();
+        Tallies { by: self.grouping.map(|grouping| grouping.attribute()), flows }
     }
 }
 
@@ -172,6 +150,15 @@ impl Sink for Tally {
 }
 
 impl Listener for Tally {
+    fn start(&mut self, pool: &Pool) {
+        let snapshot = pool.snapshot();
+        self.grouping.get_or_insert(Grouping::Root(snapshot.policy));
+        self.roster = Roster::of(pool);
+        for request in snapshot.requests {
+            self.count(&request.attributes);
+        }
+    }
+
     fn before(&mut self, step: Step<'_>, _pool: &Pool) {
         self.now = step.at;
         if let Event::Submit(submit) = step.event {
@@ -200,18 +187,5 @@ mod tests {
         assert_eq!(of(&[1, 2, 3]).wait(95), Some(Micros(3)));
         let many = of(&(1..=200).collect::<Vec<_>>());
         assert_eq!((many.wait(95), many.wait(100)), (Some(Micros(190)), Some(Micros(200))));
-    }
-
-    #[test]
-    fn the_flows_of_a_drr_root_are_its_classes() {
-        let policy = fairgate_journal::parse_policy(
-            r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"b","quantum":1}],"default":"b"}}"#,
-        );
-        let grouping = Grouping::of_root(&policy.unwrap());
-        let class = |name| Attributes::none().with(Attribute::Class, name);
-        assert_eq!(grouping.flow(&class("a")), "a");
-        assert_eq!(grouping.flow(&class("x")), "b");
-        assert_eq!(grouping.flow(&Attributes::none()), "b");
-        assert_eq!(Grouping::by(Attribute::Class).flow(&class("x")), "x");
     }
 }

@@ -75,6 +75,7 @@ impl<'a> WhatIf<'a> {
         journal: &mut Journal,
         listener: &mut impl Listener,
     ) -> anyhow::Result<Pool> {
+        listener.start(&self.pool);
         // Even where nothing has happened yet, the pool may begin with requests that wait and fly.
         if self.pool.snapshot().policy != policy {
             self.apply(None, self.pool.now(), Event::Policy(policy), listener)?;
