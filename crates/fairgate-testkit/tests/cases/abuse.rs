@@ -1,8 +1,10 @@
 //! What a tenant might try, and what an operator might cause, to get more than a share: none of it pays.
 
+use fairgate_core::event::Submit;
+
 use super::crowd::Crowd;
 use super::obleth::{groups, tenants};
-use super::scene::{Scene, count, longest_run};
+use super::scene::{Scene, count, longest_run, request};
 
 /// Two classes of a thousand a round.
 fn two_classes(settle: bool) -> String {
@@ -10,8 +12,8 @@ fn two_classes(settle: bool) -> String {
     format!(r#"{{"drr":{{"by":"class","classes":{classes},"settle":{settle}}}}}"#)
 }
 
-/// How far `a` ever was ahead of its honest twin `b` in tokens really used, and how far behind in the end. Both always
-/// have work that uses 100 tokens a request; b says so, a says `cost`.
+/// How far `a` ever was ahead of its honest twin `b` in tokens really used, and how far behind in the end.
+/// Both always have work that uses 100 tokens a request; b says so, a says `cost`.
 fn gain_of_a_liar(policy: &str, capacity: u64, cost: u64) -> (i128, i128) {
     let mut crowd = Crowd::new(Scene::new(capacity, policy));
     crowd.join_using('a', "tenant:a class:a", 12, cost, 100);
@@ -25,7 +27,8 @@ fn gain_of_a_liar(policy: &str, capacity: u64, cost: u64) -> (i128, i128) {
     (most, -ahead(&crowd))
 }
 
-/// b lags by at most its estimates in flight, a leads by at most its answers that just ended: `capacity` requests each.
+/// b lags by at most its estimates in flight, a leads by at most its answers that just ended: `capacity`
+/// requests each.
 #[test]
 fn an_inflated_estimate_gains_nothing_under_share() {
     for capacity in [1, 4, 8] {
@@ -38,7 +41,8 @@ fn an_inflated_estimate_gains_nothing_under_share() {
     }
 }
 
-/// b has earned as much as a up to a quantum, keeps less than a head and a quantum of it, and has its flights open.
+/// b has earned as much as a up to a quantum, keeps less than a head and a quantum of it, and has its
+/// flights open.
 #[test]
 fn an_inflated_estimate_gains_nothing_under_drr() {
     for settle in [false, true] {
@@ -52,7 +56,8 @@ fn an_inflated_estimate_gains_nothing_under_drr() {
     }
 }
 
-/// What is understated is charged when it is known: it pays only for what flies at once, and only until that ends.
+/// What is understated is charged when it is known: it pays only for what flies at once, and only until
+/// that ends.
 #[test]
 fn an_understated_estimate_gains_no_more_than_its_flights() {
     for capacity in [1, 4, 8] {
@@ -75,8 +80,9 @@ fn idling(served: usize) -> Crowd {
     crowd.scene.ask("a-estimate", "tenant:a", 10_000);
     crowd.join('b', "tenant:b", 3, 100);
     for _ in 0..served {
-        let id =
-            crowd.scene.flying().into_iter().find(|id| id.starts_with('b')).unwrap().to_string();
+        let flying = crowd.scene.flying();
+        let of_b = flying.into_iter().find(|id| id.starts_with('b'));
+        let id = of_b.expect("one of b's flies").to_string();
         crowd.happen(|scene| {
             scene.release(&id);
         });
@@ -84,7 +90,8 @@ fn idling(served: usize) -> Crowd {
     crowd
 }
 
-/// b stands at 200 per weight by then, and a at 0 once its 10 000 are given back: not as a credit of 20 000 tokens.
+/// b stands at 200 per weight by then, and a at 0 once its 10 000 are given back: not as a credit of 20 000
+/// tokens.
 #[test]
 fn a_refund_that_comes_to_an_idle_tenant_banks_nothing() {
     let mut crowd = idling(200);
@@ -106,8 +113,9 @@ fn a_refund_that_comes_after_the_pause_banks_nothing() {
     assert!((29..=32).contains(&count(&order, 'a')), "{order}");
 }
 
-/// The most that a refund can do. The rules count a refund as long as the tenant's own estimate has kept it above virtual
-/// time: then it stands behind by what the others had meanwhile, and never by more than that estimate, 10 000 tokens.
+/// The most that a refund can do. The rules count a refund as long as the tenant's own estimate has kept it
+/// above virtual time: then it stands behind by what the others had meanwhile, and never by more than that
+/// estimate, 10 000 tokens.
 #[test]
 fn a_refund_gives_back_no_more_than_was_estimated() {
     for (served, most) in [(50, 50), (99, 99)] {
@@ -241,8 +249,8 @@ fn a_tenant_capped_for_an_hour_goes_on_where_it_was() {
     assert!((98..=102).contains(&count(&order, 'a')), "{order}");
 }
 
-/// Where there are fewer slots than groups, scores alone decide. By weight, nobody is further from its share than its
-/// flights on either side: `capacity` requests of 100 tokens.
+/// Where there are fewer slots than groups, scores alone decide. By weight, nobody is further from its
+/// share than its flights on either side: `capacity` requests of 100 tokens.
 #[test]
 fn fewer_slots_than_groups_starve_nobody() {
     let weights = [('a', 500), ('b', 50), ('c', 100), ('d', 100), ('e', 250)];
@@ -265,8 +273,9 @@ fn fewer_slots_than_groups_starve_nobody() {
     }
 }
 
-/// Slots come and go around the number of groups: each of them is served in every state. The first group had all eight
-/// slots lent while it was alone, and is behind by those eight requests when scores first decide.
+/// Slots come and go around the number of groups: each of them is served in every state. The first group
+/// had all eight slots while it was alone, and the others have eight requests each to catch up with when
+/// scores first decide.
 #[test]
 fn a_partitioned_pool_that_shrinks_below_its_groups_and_grows_again_serves_all() {
     let mut crowd = Crowd::new(Scene::new(8, &groups("", true)));
@@ -328,7 +337,8 @@ fn in_a_tree_the_loudest_of_the_loudest_makes_room() {
     assert_eq!(scene.ask("e2", "group:three tenant:e", 1), "b2:pushed_out");
     // one and two have four each, and one is the first by name.
     assert_eq!(scene.ask("e3", "group:three tenant:e", 1), "a4:pushed_out");
-    // Counting the newcomer in, three would have four, as two does: a tie is for the newcomer's flow to make room.
+    // Counting the newcomer in, three would have four, as two does: a tie is for the newcomer's flow to
+    // make room.
     assert_eq!(scene.ask("e4", "group:three tenant:e", 1), "e4:queue_full");
 }
 
@@ -337,8 +347,7 @@ fn in_a_tree_the_loudest_of_the_loudest_makes_room() {
 fn a_high_priority_does_not_keep_a_place_from_a_quieter_tenant() {
     let mut scene = Scene::with(0, &tenants(""), |config| config.max_queue = Some(3));
     for (id, priority) in [("l1", 9), ("l2", 1), ("l3", 5)] {
-        let submit = super::scene::request(id, "tenant:loud");
-        scene.submit(fairgate_core::event::Submit { priority, ..submit });
+        scene.submit(Submit { priority, ..request(id, "tenant:loud") });
     }
     assert_eq!(scene.ask("q1", "tenant:quiet", 1), "l2:pushed_out");
 }

@@ -45,7 +45,8 @@ fn a_cap_that_comes_late_calls_nothing_back_and_holds_from_then_on() {
     assert_eq!(scene.pool.flying(), 16);
 }
 
-/// One heavy user is put behind the others, not refused: nobody gets an error, and a light one waits for one end.
+/// One heavy user is put behind the others, not refused: nobody gets an error, and a light one waits for
+/// one end.
 #[test]
 fn a_heavy_user_is_deprioritised_and_not_refused() {
     let mut scene = Scene::new(4, &tenants(""));
@@ -59,8 +60,9 @@ fn a_heavy_user_is_deprioritised_and_not_refused() {
     assert_eq!(scene.granted().len(), 320);
 }
 
-/// A noisy neighbour has 64 clients in closed loops, eight of them flying; the quiet tenant has one request waiting at a
-/// time. It goes next, always, and so has half of all grants; once, at the start, it waits for what it finds flying.
+/// A noisy neighbour has 64 clients in closed loops, eight of them flying; the quiet tenant has one request
+/// waiting at a time. It goes next, always, and so has half of all grants; once, at the start, it waits for
+/// what it finds flying.
 #[test]
 fn sixty_four_clients_do_not_drown_two() {
     let mut crowd = Crowd::new(Scene::new(8, &tenants("")));
@@ -86,7 +88,8 @@ fn equal_tenants_get_equal_tokens_and_not_equal_turns() {
 
 const GROUP_TENANT_KEY: &str = r#"{"share":{"by":"group","inside":{"share":{"by":"tenant","inside":{"share":{"by":"key"}}}}}}"#;
 
-/// The tokens of a tenant with fifty keys and of one with a single key, in one group, after 1020 requests of 100.
+/// The tokens of a tenant with fifty keys and of one with a single key, in one group, after 1020 requests
+/// of 100.
 fn split_into_fifty_keys(policy: &str) -> (u64, u64) {
     let mut crowd = Crowd::new(Scene::new(4, policy).without_oracle());
     crowd.join('o', "group:g tenant:one key:only", 2, 100);
@@ -130,8 +133,8 @@ fn every_level_shares_only_what_the_level_above_got() {
     }
 }
 
-/// A cold request behind a stream of cheap ones: where the class orders by cost it waits for the cheap, and so it is
-/// another class's that it need not wait for.
+/// A cold request behind a stream of cheap ones: where the class orders by cost it waits for the cheap, and
+/// so it is another class's that it need not wait for.
 #[test]
 fn a_cold_request_of_its_own_class_is_not_starved_by_the_cached() {
     let policy = r#"{"drr":{"by":"class","classes":[

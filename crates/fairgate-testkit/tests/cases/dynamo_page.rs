@@ -1,6 +1,6 @@
 //! The worked examples and rules of `seeds/dynamo-drr.txt`.
 
-use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
+use fairgate_core::event::{Event, Pin, Submit, WorkerChange, WorkerState};
 use fairgate_core::explain::{Rule, Standing};
 use fairgate_core::units::Tokens;
 
@@ -22,8 +22,9 @@ fn one_quantum_of_ten_pays_for_three_requests_of_three() {
     assert_eq!(scene.deficits(), [1, 7], "what was not spent is kept");
 }
 
-/// The table: standard at 1000 a round with a head of 7000 needs six rounds more, latency at 2000 with one of 9000
-/// needs four. Both get four; latency dispatches out of 10000 and retains 1000, standard stands at 5000.
+/// The table: standard at 1000 a round with a head of 7000 needs six rounds more, latency at 2000 with one
+/// of 9000 needs four. Both get four; latency dispatches out of 10000 and retains 1000, standard stands at
+/// 5000.
 #[test]
 fn a_ring_that_cannot_pay_is_given_four_rounds_at_once() {
     let classes = [("standard", 1000), ("latency", 2000)];
@@ -107,8 +108,7 @@ fn the_cost_is_what_is_not_cached_and_at_least_one() {
     let costs = ["best", "pinned", "all", "none"].map(|id| scene.waiting(id).cost.0);
     assert_eq!(costs, [952, 2488, 1, 3000]);
     // Immutable: a worker that leaves with its cache changes nothing.
-    let gone =
-        WorkerChange { state: Some(fairgate_core::event::WorkerState::Gone), ..worker("w1") };
+    let gone = WorkerChange { state: Some(WorkerState::Gone), ..worker("w1") };
     assert_eq!(scene.apply(Event::Worker(gone)), "");
     assert_eq!(scene.waiting("best").cost.0, 952);
 }
@@ -158,8 +158,9 @@ fn strict_priority_goes_before_fcfs_and_wspt_within_a_class_only() {
     };
     assert_eq!(of('A'), "A3 A2 A4 A1 A5");
     assert_eq!(of('B'), "B3 B1 B2");
-    // A's costs are 8, 3, 3, 9, 1 in that order and B's 8, 9, 3, at ten a round: A has 2 left after one, B too;
-    // A's twelve pay for two and leave 6, B's twelve for two and leave nothing; A's sixteen pay for the rest.
+    // A's costs are 8, 3, 3, 9, 1 in that order and B's 8, 9, 3, at ten a round: A has 2 left after one, B
+    // too; A's twelve pay for two and leave 6, B's twelve for two and leave nothing; A's sixteen pay for
+    // the rest.
     assert_eq!(scene.order(), "ABAABBAA");
 }
 

@@ -21,8 +21,8 @@ pub(crate) fn load_of(scene: &Scene, id: &str) -> (Option<u64>, u32) {
     }
 }
 
-/// A pool without a free slot in which each agent has so many unit tasks waiting, of that age in ticks. Ids are the
-/// agent's name and a number from 1 on.
+/// A pool without a free slot in which each agent has so many unit tasks waiting, of that age in ticks. Ids
+/// are the agent's name and a number from 1 on.
 fn aged(settings: &str, agents: &[(&str, u64, u64)]) -> Scene {
     let mut scene = Scene::new(1, &load(settings));
     let oldest = agents.iter().map(|(_, _, age)| *age).max().unwrap_or(0);
@@ -163,8 +163,8 @@ fn a_heavy_task_is_a_deep_queue() {
     assert_eq!(scene.release("haiku2"), "sonnet");
 }
 
-/// Scores are computed when a slot comes free, not when it is asked for: an agent that has waited ten ticks goes
-/// before a newcomer with a deeper queue.
+/// Scores are computed when a slot comes free, not when it is asked for: an agent that has waited ten ticks
+/// goes before a newcomer with a deeper queue.
 #[test]
 fn a_newcomer_with_a_deeper_queue_does_not_overtake_a_long_wait() {
     let mut scene = aged("", &[("waiter", 1, 10), ("newcomer", 5, 0)]);
@@ -174,14 +174,14 @@ fn a_newcomer_with_a_deeper_queue_does_not_overtake_a_long_wait() {
     assert_eq!(scene.capacity(1), "waiter1");
 }
 
-/// Alpha in thousandths after each of so many ticks, in a pool whose depth doubles from tick to tick. One agent alone
-/// has no variance.
+/// Alpha in thousandths after each of so many ticks, in a pool whose depth doubles from tick to tick. One
+/// agent alone has no variance.
 fn alphas_as_depth_doubles(alpha: &str, ticks: u32) -> Vec<u32> {
     let settings = format!(r#""auto_tune":true,"alpha":{alpha}"#);
     let mut scene = Scene::new(1, &load(&settings));
     scene.ask("first", "agent:a", 1);
     let tick = |i: u32| {
-        let weight = TaskWeight::from_thousandths(1 << i).unwrap();
+        let weight = TaskWeight::from_thousandths(1 << i).expect("a weight");
         scene.submit(Submit { weight, ..request(&format!("a{i}"), "agent:a") });
         scene.release_oldest();
         scene.alpha().millionths() / 1000
@@ -199,8 +199,9 @@ fn auto_tune_rises_with_a_growing_queue_up_to_one_half() {
     assert_eq!(alphas_as_depth_doubles("0.7", 5), [700; 5], "what is above is not pushed further");
 }
 
-/// Ages that differ much between agents move alpha down by 0.01 a tick, to 0 and no further. One agent's task is k
-/// ticks old and the other's always one: their coefficient of variation, (k − 1)/(k + 1), is over one half from k = 4 on.
+/// Ages that differ much between agents move alpha down by 0.01 a tick, to 0 and no further. One agent's
+/// task is k ticks old and the other's always one: their coefficient of variation, (k − 1)/(k + 1), is over
+/// one half from k = 4 on.
 #[test]
 fn auto_tune_falls_where_ages_differ_down_to_zero() {
     let mut scene = Scene::new(1, &load(r#""auto_tune":true,"alpha":0.03"#));

@@ -1,6 +1,6 @@
 //! The holes listed in `reference/loco.md` that concern deciding, each shown not to be ours.
 
-use fairgate_core::event::Submit;
+use fairgate_core::event::{Event, Submit};
 use fairgate_core::explain::Rule;
 use fairgate_core::units::Micros;
 
@@ -26,8 +26,8 @@ enum Loud {
     PerTick(u64),
 }
 
-/// A loud agent and so many quiet ones share one slot. A quiet agent sends one task, and the next when that has been
-/// granted.
+/// A loud agent and so many quiet ones share one slot. A quiet agent sends one task, and the next when that
+/// has been granted.
 fn waits_of_the_quiet(settings: &str, loud: Loud, quiet: usize, ticks: u64) -> Vec<Wait> {
     let mut scene = Scene::new(1, &load(settings)).without_oracle();
     scene.ask_many("loud-", 21, "agent:loud", 1);
@@ -63,15 +63,15 @@ fn assert_starved(waits: &[Wait], ticks: u64) {
     assert!(!waits[0].granted && waits[0].ticks == ticks, "{waits:?}");
 }
 
-/// At α .6 the loud agent needs no growth at all. With twenty waiting its load is at least .6, the quiet one's at most
-/// .4 + .6/20 = .43, however long it waits.
+/// At α .6 the loud agent needs no growth at all. With twenty waiting its load is at least .6, the quiet
+/// one's at most .4 + .6/20 = .43, however long it waits.
 #[test]
 fn above_one_half_a_steady_backlog_starves_the_others_without_the_bound() {
     assert_starved(&waits_of_the_quiet(r#""alpha":0.6"#, Loud::Steady, 1, 10_000), 10_000);
 }
 
-/// The loud agent's own tasks wait for some twenty ticks and are never late. Ten quiet agents' are, each after a
-/// hundred ticks, and then wait for the nine that were late before.
+/// The loud agent's own tasks wait for some twenty ticks and are never late. Ten quiet agents' are, each
+/// after a hundred ticks, and then wait for the nine that were late before.
 #[test]
 fn above_one_half_a_head_waits_for_the_bound_and_the_flows_that_were_late_before_it() {
     for alpha in ["0.6", "1"] {
@@ -82,8 +82,9 @@ fn above_one_half_a_head_waits_for_the_bound_and_the_flows_that_were_late_before
     }
 }
 
-/// At the default the loud agent must outrun the other's age. Sending four tasks a tick, three more than are served, its
-/// oldest at tick t came at t/4: a load of .25 + .75 · 3/4 = .8125, for ever over the quiet one's .75 and a little.
+/// At the default the loud agent must outrun the other's age. Sending four tasks a tick, three more than
+/// are served, its oldest at tick t came at t/4: a load of .25 + .75 · 3/4 = .8125, for ever over the quiet
+/// one's .75 and a little.
 #[test]
 fn at_the_default_an_overload_of_three_tasks_a_tick_starves_the_others_without_the_bound() {
     assert_starved(&waits_of_the_quiet("", Loud::PerTick(4), 1, 5_000), 5_000);
@@ -96,8 +97,9 @@ fn at_the_default_an_overload_of_one_task_a_tick_does_not_starve() {
     assert!(waits.iter().filter(|wait| wait.granted).count() >= 3, "{waits:?}");
 }
 
-/// Under an overload that lasts, the loud agent's own tasks are late too, and the late go oldest first: nobody waits
-/// for longer than the bound and those that came before it, and nothing that comes later goes first.
+/// Under an overload that lasts, the loud agent's own tasks are late too, and the late go oldest first:
+/// nobody waits for longer than the bound and those that came before it, and nothing that comes later goes
+/// first.
 #[test]
 fn at_the_default_nobody_waits_longer_than_the_bound_and_those_before_it() {
     for per_tick in [2, 4, 12] {
@@ -121,8 +123,8 @@ fn under_auto_tune_nobody_waits_longer_either() {
     }
 }
 
-/// The same in small, by hand: at a bound of one tick all six are late from the first end on, in the order in which
-/// they came.
+/// The same in small, by hand: at a bound of one tick all six are late from the first end on, in the order
+/// in which they came.
 #[test]
 fn the_late_go_in_the_order_in_which_they_came() {
     let mut scene = Scene::new(1, &load(r#""max_wait_ticks":1"#));
@@ -132,7 +134,8 @@ fn the_late_go_in_the_order_in_which_they_came() {
     assert_eq!(scene.drain(), "lllllqmmmmm");
 }
 
-/// A late flow's oldest request goes first whatever its priority, and many late flows go in the order of their ages.
+/// A late flow's oldest request goes first whatever its priority, and many late flows go in the order of
+/// their ages.
 #[test]
 fn late_requests_go_oldest_first_whatever_their_priority() {
     let mut scene = Scene::new(1, &load(r#""max_wait_ticks":5"#)).explaining();
@@ -157,7 +160,8 @@ fn late_requests_go_oldest_first_whatever_their_priority() {
     for agent in ["z", "x", "y"] {
         scene.resume(&format!("agent:{agent}"));
     }
-    // After six ticks y-low, p6 and x-low are six old and came in that order; what came a tick later is five old.
+    // After six ticks y-low, p6 and x-low are six old and came in that order; what came a tick later is
+    // five old.
     scene.capacity(1);
     scene.drain();
     let order: Vec<&str> = scene.granted()[6..].iter().map(|id| &**id).collect();
@@ -218,9 +222,8 @@ fn a_timeout_wakes_nobody_else() {
     scene.at(10).ask("a2", "agent:a", 1);
     scene.at(20).ask("b1", "agent:b", 1);
     scene.at(30).ask("c1", "agent:c", 1);
-    let tick = fairgate_core::event::Event::Tick;
-    assert_eq!(scene.at(1010).apply(tick.clone()), "a2:expired");
-    assert_eq!(scene.at(1020).apply(tick), "b1:expired");
+    assert_eq!(scene.at(1010).apply(Event::Tick), "a2:expired");
+    assert_eq!(scene.at(1020).apply(Event::Tick), "b1:expired");
     assert_eq!((scene.flying(), scene.pool.waiting()), (vec!["a1"], 1));
     // What has expired is gone: the slot goes to who still waits.
     assert_eq!(scene.at(1029).release("a1"), "c1");
@@ -251,7 +254,8 @@ fn an_unknown_agent_simply_exists_and_an_unknown_request_is_nobody() {
     assert_eq!((scene.pool.waiting(), scene.pool.flying()), (0, 0));
 }
 
-/// Its multi-tenant class hangs under contention. Here agents inside tenants are one tree, and everything ends.
+/// Its multi-tenant class hangs under contention. Here agents inside tenants are one tree, and everything
+/// ends.
 #[test]
 fn agents_inside_tenants_do_not_hang_under_contention() {
     let policy =

@@ -92,7 +92,8 @@ fn a_tenant_of_weight_500_gets_ten_grants_for_each_of_weight_50() {
     assert_eq!(longest_run(&order, 'b'), 10);
 }
 
-/// Every tenant with a weight gets admitted: at 1 against 1000 it has a grant in every 1001, give or take a tie.
+/// Every tenant with a weight gets admitted: at 1 against 1000 it has a grant in every 1001, give or take a
+/// tie.
 #[test]
 fn the_lightest_tenant_is_never_starved() {
     let scene = Scene::new(1, &tenants(r#""h":1000,"l":1"#)).without_oracle();
@@ -134,9 +135,9 @@ fn a_grant_after_a_longer_wait_than_the_brownout_is_marked() {
     assert_eq!(scene.grant("r3").waited, Micros(750_001));
 }
 
-/// Its proof: api floods, chatbot joins, both in closed loops of 32, eight slots. There chatbot need only get twice
-/// as much. With weights of 10 : 1 it should be ten times: per weight neither lags by more than what it has in
-/// flight, 8 · 150 tokens, on either side.
+/// Its proof: api floods, chatbot joins, both in closed loops of 32, eight slots. There chatbot need only
+/// get twice as much. With weights of 10 : 1 it should be ten times: per weight neither lags by more than
+/// what it has in flight, 8 · 150 tokens, on either side.
 #[test]
 fn the_heavier_group_gets_ten_times_the_tokens_after_it_joins_a_flood() {
     let policy = groups(r#""chatbot":500,"api":50"#, false);

@@ -4,8 +4,9 @@ use super::crowd::Crowd;
 use super::obleth::tenants;
 use super::scene::{Scene, longest_run};
 
-/// Its scheduler keeps the estimate for ever. Here `u` and `o` cost 100 each by estimate and weigh the same, but u's
-/// really use 10 and o's 1000: what is equal in the end is what they used. One flight on each side may be open.
+/// Its scheduler keeps the estimate for ever. Here `u` and `o` cost 100 each by estimate and weigh the
+/// same, but u's really use 10 and o's 1000: what is equal in the end is what they used. One flight on each
+/// side may be open.
 #[test]
 fn settlement_reaches_the_scheduler() {
     let mut crowd = Crowd::new(Scene::new(1, &tenants("")));
@@ -19,9 +20,10 @@ fn settlement_reaches_the_scheduler() {
     assert_eq!((crowd.served('u'), crowd.served('o')), (10_000, 10_000));
 }
 
-/// Its re-entry baseline is raw tokens: a tenant of weight 500 that joins one of weight 50 that ran alone takes about
-/// 9000 grants in a row there. Here it joins at the loner's own height. The loner has `capacity` requests of 100 in
-/// flight, 2 per weight each, and the joiner rises by 0.2 a grant: it is level after ten grants for each flight.
+/// Its re-entry baseline is raw tokens: a tenant of weight 500 that joins one of weight 50 that ran alone
+/// takes about 9000 grants in a row there. Here it joins at the loner's own height. The loner has
+/// `capacity` requests of 100 in flight, 2 per weight each, and the joiner rises by 0.2 a grant: it is
+/// level after ten grants for each flight.
 #[test]
 fn a_joiner_is_level_after_the_flights_that_it_met() {
     for capacity in [1, 2, 8] {
@@ -88,7 +90,7 @@ fn renamed_flows_get_the_same_decisions() {
             match i % 10 {
                 4 => scene.hold(&format!("group:{}", names[1])),
                 7 => scene.resume(&format!("group:{}", names[1])),
-                9 => scene.release_using(&scene.flying()[0].to_string(), 17),
+                9 => scene.release_oldest_using(17),
                 _ => String::new(),
             };
         }

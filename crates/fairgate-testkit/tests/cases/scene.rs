@@ -164,6 +164,12 @@ impl Scene {
         self.release(&oldest)
     }
 
+    /// Ends the flight that was granted first, using so many tokens.
+    pub(crate) fn release_oldest_using(&mut self, tokens: u64) -> String {
+        let oldest = self.flying.front().expect("something flies").clone();
+        self.release_using(&oldest, tokens)
+    }
+
     /// Ends so many flights in the order of their grants; the letters of what that granted.
     pub(crate) fn run(&mut self, ends: usize) -> String {
         let before = self.granted.len();
@@ -203,8 +209,8 @@ impl Scene {
 
     /// How many fly of a flow, such as `tenant:chat`.
     pub(crate) fn flying_of(&self, flow: &str) -> usize {
-        let is_of = |id: &&Box<str>| self.who[*id].split(' ').any(|of| of == flow);
-        self.flying.iter().filter(is_of).count()
+        let names = self.flying.iter().map(|id| self.who[id].split(' '));
+        names.filter(|names| names.clone().any(|name| name == flow)).count()
     }
 
     /// The attributes of a request, as `ask` took them.
@@ -214,20 +220,20 @@ impl Scene {
 
     /// The last refusal.
     pub(crate) fn last_refusal(&self) -> &Reject {
-        let refusal = |decision| match decision {
-            &Decision::Reject(ref reject) => Some(reject),
+        let mut refusals = self.decisions.iter().rev().filter_map(|decision| match decision {
+            Decision::Reject(reject) => Some(reject),
             _ => None,
-        };
-        self.decisions.iter().rev().find_map(refusal).expect("a refusal")
+        });
+        refusals.next().expect("a refusal")
     }
 
     /// A request's grant.
     pub(crate) fn grant(&self, id: &str) -> &Grant {
-        let grant = |decision| match decision {
-            &Decision::Grant(ref grant) if *grant.id == *id => Some(grant),
+        let mut grants = self.decisions.iter().rev().filter_map(|decision| match decision {
+            Decision::Grant(grant) if *grant.id == *id => Some(grant),
             _ => None,
-        };
-        self.decisions.iter().rev().find_map(grant).expect("a grant")
+        });
+        grants.next().expect("a grant")
     }
 
     /// Why a request was granted.
