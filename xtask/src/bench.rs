@@ -1,21 +1,25 @@
 //! `cargo xtask bench core`: the benchmarks, which live in the crate `fairgate-bench`.
 
-use std::path::Path;
-
 use crate::step::Step;
-use crate::{Refusal, cargo, tools};
+use crate::{Refusal, cargo};
 
-/// Benchmarks print instruction counts beside the ratios where valgrind is there.
-pub(crate) fn steps(root: &Path, what: &str) -> Result<Vec<Step>, Refusal> {
+/// What follows `core` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
+/// do without where it is not.
+pub(crate) fn steps(what: &str, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     if what != "core" {
         return Err(Refusal(format!("no such benchmark: `{what}`; there is `core`")));
     }
-    if !root.join("crates/fairgate-bench/Cargo.toml").is_file() {
-        return Err(Refusal(
-            "the benchmarks are not written yet: no crate at crates/fairgate-bench".into(),
-        ));
+    let run = ["run", "--release", "-p", "fairgate-bench", "--", "core"];
+    Ok(vec![cargo("bench core", &[&run, args].concat())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_there_is_run() {
+        assert_eq!(steps("core", &["--markdown"]).map(|steps| steps.len()).ok(), Some(1));
+        assert!(steps("edge", &[]).is_err());
     }
-    let mut steps = tools::need_debian("valgrind", "valgrind");
-    steps.push(cargo("bench core", &["run", "--release", "-p", "fairgate-bench", "--", "core"]));
-    Ok(steps)
 }

@@ -25,7 +25,7 @@ Usage: cargo xtask <chore>
 
   test                            everything that CI runs: lint, then all tests
   lint                            rustfmt, clippy and rustdoc, warnings are errors
-  bench core                      the benchmarks of the core, as ratios
+  bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
                                   unless told otherwise
   mutants [cargo-mutants args]    change the core's decision code, see that a test notices
@@ -52,7 +52,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     let steps = match args {
         ["test"] => test::steps(),
         ["lint"] => lint::steps(),
-        ["bench", what] => bench::steps(&root, what)?,
+        ["bench", what, rest @ ..] => bench::steps(what, rest)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
         ["mutants", rest @ ..] => mutants::steps(rest),
         ["help" | "--help" | "-h"] | [] => {

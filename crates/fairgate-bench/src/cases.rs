@@ -12,6 +12,7 @@ pub(crate) struct Case {
     pub(crate) base: Side,
     pub(crate) big: Side,
     pub(crate) bar: Bar,
+    pub(crate) unit: Unit,
     /// Operations per repetition: some milliseconds, which most often pass without interruption.
     pub(crate) operations: u64,
     pub(crate) repetitions: usize,
@@ -19,6 +20,15 @@ pub(crate) struct Case {
     pub(crate) big_once: bool,
     /// Operations whose instructions are counted, where they are.
     pub(crate) counted: Option<u64>,
+}
+
+/// How a case tells what an operation takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Unit {
+    /// As its time.
+    Time,
+    /// As lines per second.
+    Lines,
 }
 
 /// One of the two.
@@ -34,7 +44,8 @@ const fn side(label: &'static str, open: fn() -> Box<dyn Subject>) -> Side {
 /// Two pools, measured by the cycle.
 const fn cycles(name: &'static str, what: &'static str, base: Side, big: Side, bar: Bar) -> Case {
     let (operations, repetitions, counted) = (2000, 41, Some(500));
-    Case { name, what, base, big, bar, operations, repetitions, big_once: false, counted }
+    let unit = Unit::Time;
+    Case { name, what, base, big, bar, unit, operations, repetitions, big_once: false, counted }
 }
 
 /// All cases, in the order of the table.
@@ -67,13 +78,16 @@ pub(crate) static CASES: &[Case] = &[
         side("100 000", || open(pools::share_tenants(100_000))),
         Bar::AtMost(5.0),
     ),
-    cycles(
-        "share-bounded",
-        "share: n backlogged tenants, bounded queue",
-        side("100", || open(pools::share_bounded(100))),
-        side("100 000", || open(pools::share_bounded(100_000))),
-        Bar::None,
-    ),
+    Case {
+        counted: None,
+        ..cycles(
+            "share-bounded",
+            "share: n backlogged tenants, bounded queue",
+            side("100", || open(pools::share_bounded(100))),
+            side("100 000", || open(pools::share_bounded(100_000))),
+            Bar::None,
+        )
+    },
     cycles(
         "tree",
         "share of groups of 1 000 tenants against one queue",
@@ -201,8 +215,8 @@ pub(crate) static CASES: &[Case] = &[
         ..cycles(
             "proportional-agents",
             "proportional, strict: 5 000 projects, n agents",
+            side("250", || proportional::open(5000, 250)),
             side("500", || proportional::open(5000, 500)),
-            side("1 000", || proportional::open(5000, 1000)),
             Bar::GrowsAtMost(2.0),
         )
     },
@@ -212,19 +226,20 @@ pub(crate) static CASES: &[Case] = &[
         counted: Some(1),
         ..cycles(
             "proportional-projects",
-            "proportional, strict: n projects, 500 agents",
-            side("5 000", || proportional::open(5000, 500)),
-            side("10 000", || proportional::open(10_000, 500)),
+            "proportional, strict: n projects, 250 agents",
+            side("5 000", || proportional::open(5000, 250)),
+            side("10 000", || proportional::open(10_000, 250)),
             Bar::GrowsAtMost(2.0),
         )
     },
     Case {
         operations: 1,
         repetitions: 9,
+        unit: Unit::Lines,
         counted: None,
         ..cycles(
             "replay",
-            "one journal line: read, against read, decided and written",
+            "a journal of 1 000 tenants, read, or also decided and written",
             side("read", || replay::open(false)),
             side("all", || replay::open(true)),
             Bar::None,

@@ -1,14 +1,14 @@
 //! One run: all cases in turn, then the table.
 
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Args;
 
-use crate::cases::{CASES, Case};
+use crate::cases::{CASES, Case, Side, Unit};
 use crate::measure::{Comparison, compare, compare_with_once};
 use crate::table::{Bar, Row, count, render, time, times};
 use crate::{instructions, machine, memory};
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if !options.no_instructions && instructions::are_countable() {
         progress.say("instructions of all of these, with callgrind");
-        for (row, told) in rows.iter_mut().zip(count_all(&chosen)?) {
+        for (row, told) in rows.iter_mut().zip(count_all(&chosen)) {
             row.instructions = told;
         }
     }
@@ -82,10 +82,14 @@ fn measure(case: &Case) -> Comparison {
 }
 
 fn row_of(case: &Case, found: Comparison) -> Row {
+    let cell = |side: &Side, ns: f64| match case.unit {
+        Unit::Time => format!("{}: {}", side.label, time(ns)),
+        Unit::Lines => format!("{}: {} lines/s", side.label, count(1e9 / ns)),
+    };
     Row {
         what: case.what.into(),
-        base: format!("{}: {}", case.base.label, time(found.base_ns)),
-        big: format!("{}: {}", case.big.label, time(found.big_ns)),
+        base: cell(&case.base, found.base_ns),
+        big: cell(&case.big, found.big_ns),
         ratio: times(found.ratio),
         bar: case.bar,
         ok: case.bar.holds(found.ratio),
@@ -101,40 +105,46 @@ fn memory_row(case: &memory::MemoryCase, bytes: memory::Bytes) -> Row {
         big: format!("beside: {:.0} B, resident {:.0} B", bytes.asked, bytes.resident),
         ratio: "–".into(),
         bar,
-        ok: bar.holds(bytes.asked),
+        ok: bar.holds(bytes.resident),
         instructions: "–".into(),
     }
 }
 
 /// The instructions of all cases, in their order, counted by as many processes as there are cores.
-fn count_all(cases: &[&Case]) -> Result<Vec<String>> {
-    let jobs: Vec<(&Case, &str, u64)> = cases
-        .iter()
-        .filter_map(|case| Some((*case, case.counted?)))
-        .flat_map(|(case, counted)| ["base", "big"].map(|side| (case, side, counted)))
-        .collect();
-    let queue = Mutex::new(jobs.iter().enumerate());
-    let results = Mutex::new(vec![None; jobs.len()]);
-    let work = || -> Result<()> {
-        loop {
-            let next = queue.lock().map_err(|_| anyhow!("a counter panicked"))?.next();
-            let Some((index, (case, side, counted))) = next else { return Ok(()) };
-            let found = instructions::per_operation(case.name, side, *counted)?;
-            results.lock().map_err(|_| anyhow!("a counter panicked"))?[index] = Some(found);
+fn count_all(cases: &[&Case]) -> Vec<String> {
+    let sides: Vec<(&Case, &str)> =
+        cases.iter().flat_map(|case| ["base", "big"].map(|side| (*case, side))).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut found = Vec::new();
+        while let Some((case, side)) = sides.get(next.fetch_add(1, Relaxed)) {
+            found.push((*case, *side, count_one(case, side)));
         }
+        found
     };
-    thread::scope(|scope| {
+    let counted: Vec<_> = thread::scope(|scope| {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|w| w.join().map_err(|_| anyhow!("a counter panicked"))?)
-    })?;
-    let results = results.into_inner().map_err(|_| anyhow!("a counter panicked"))?;
-    let mut pairs = results.chunks(2);
-    let told = |case: &&Case| match case.counted.and_then(|_| pairs.next()) {
-        Some([Some(base), Some(big)]) => {
-            format!("{} → {} ({})", count(*base), count(*big), times(big / base))
-        }
-        _ => "–".into(),
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    });
+    let of = |case: &Case, side: &str| {
+        let found = counted.iter().find(|(c, s, _)| c.name == case.name && *s == side);
+        found.and_then(|(_, _, instructions)| *instructions)
     };
-    Ok(cases.iter().map(told).collect())
+    let told = |case: &&Case| match of(case, "base").zip(of(case, "big")) {
+        Some((base, big)) => format!("{} → {} ({})", count(base), count(big), times(big / base)),
+        None => "–".into(),
+    };
+    cases.iter().map(told).collect()
+}
+
+/// The instructions of one side, where they are to be counted and can be.
+fn count_one(case: &Case, side: &str) -> Option<f64> {
+    match instructions::per_operation(case.name, side, case.counted?) {
+        Ok(found) => Some(found),
+        Err(error) => {
+            eprintln!("        {error:#}");
+            None
+        }
+    }
 }

@@ -89,7 +89,8 @@ pub(crate) fn load_agents(agents: usize) -> Scenario {
 
 /// The same with everything that a load node can do.
 pub(crate) fn load_tuned(agents: usize) -> Scenario {
-    let load = Load { auto_tune: true, max_wait_ticks: Some(10_000), ..load(Alpha::BALANCED) };
+    let max_wait_ticks = u64::try_from(3 * agents).ok();
+    let load = Load { auto_tune: true, max_wait_ticks, ..load(Alpha::BALANCED) };
     load_of(policy(Node::Load(load)), agents)
 }
 
@@ -135,7 +136,7 @@ fn load_along(agents: usize, alpha: Alpha, weight: fn(u64) -> u64) -> Scenario {
 }
 
 /// These agents submit, one at each tick. Scenery that was granted slots before gives them back one by one,
-/// which is what makes the ticks.
+/// which is what makes the ticks. The policy comes last, for the opening is quicker without.
 fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scenario {
     let scenery = |number: usize| format!("scenery {number}");
     let slots = u64::try_from(arrivals.len()).expect("fits");
@@ -146,8 +147,9 @@ fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scen
         opening.push(source.next(*agent));
         opening.push(Event::Release { id: scenery(number).into(), tokens: None });
     }
+    opening.push(Event::Policy(policy));
     opening.push(Event::Capacity { slots: CAPACITY });
-    Scenario { config: PoolConfig::new(slots, policy), opening, source }
+    Scenario { config: PoolConfig::new(slots, drr(1)), opening, source }
 }
 
 /// Tenants whose heads are pinned to busy workers, and one whose requests go to a free one.
