@@ -243,7 +243,7 @@ impl Pool {
                 .into_iter()
                 .map(|slot| self.snapshot_request(self.requests.get(slot)))
                 .collect(),
-            root: snapshot_node(&self.tree, 0),
+            root: snapshot_node(&self.tree, 0, self.workers.all_blocked()),
         }
     }
 
@@ -422,7 +422,8 @@ fn restore_workers(snapshot: Option<&WorkersSnapshot>) -> Result<Workers, Restor
     Ok(workers)
 }
 
-fn snapshot_node(tree: &Tree, node: u32) -> NodeSnapshot {
+/// `blocked`: nothing in the pool has an open place, which the flows need not have been told.
+fn snapshot_node(tree: &Tree, node: u32, blocked: bool) -> NodeSnapshot {
     let state = &tree.nodes[node as usize];
     let counters = match &state.discipline {
         Discipline::Drr(drr) => NodeCounters::Drr {
@@ -443,28 +444,30 @@ fn snapshot_node(tree: &Tree, node: u32) -> NodeSnapshot {
             NodeCounters::Load { alpha: load.alpha(), history: load.history.clone() }
         }
     };
-    let flows = state.flows.values().map(|flow| snapshot_flow(tree, *flow)).collect();
+    let flows = state.flows.values().map(|flow| snapshot_flow(tree, *flow, blocked)).collect();
     NodeSnapshot { state: counters, flows }
 }
 
-fn snapshot_flow(tree: &Tree, flow: u32) -> FlowSnapshot {
+fn snapshot_flow(tree: &Tree, flow: u32, blocked: bool) -> FlowSnapshot {
     let flow = &tree.flows[flow as usize];
     let share = match &tree.nodes[flow.node as usize].discipline {
         Discipline::Share(share) => {
             let state = &share.flows[flow.local as usize];
+            let bound = share.bound_now(flow.local);
+            let stops = (blocked && flow.waiting > 0).then_some(share.virtual_time);
             Some(ShareFlowSnapshot {
                 base: state.base,
                 served: state.served,
                 pending: state.pending,
                 generation: state.generation,
-                stopped: state.stopped,
-                bound: (state.bound.fallen, state.bound.rise, state.bound.ended),
+                stopped: state.stopped.or(stops),
+                bound: (bound.fallen, bound.rise, bound.ended),
             })
         }
         _ => None,
     };
     let inside = match flow.child {
-        Child::Node(node) => Some(Box::new(snapshot_node(tree, node))),
+        Child::Node(node) => Some(Box::new(snapshot_node(tree, node, blocked))),
         Child::Queue(_) => None,
     };
     FlowSnapshot { name: (*flow.name).into(), share, inside }

@@ -2,6 +2,7 @@
 
 mod output;
 mod replay_command;
+mod schedule_command;
 mod table;
 mod words;
 
@@ -20,11 +21,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Replay(replay_command::ReplayArgs),
+    Schedule(schedule_command::ScheduleArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Replay(args) => replay_command::run(&args),
+        Command::Schedule(args) => schedule_command::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -66,8 +66,7 @@ impl Journal {
 
 /// The pool that a journal's first line describes.
 fn start_pool(start: Start) -> anyhow::Result<Pool> {
-    let Start::Fresh(config) = start;
-    Ok(Pool::new(config))
+    Ok(start.into_pool()?)
 }
 
 /// The input, what errors call it, and its length where it is known.

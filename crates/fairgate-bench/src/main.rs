@@ -1,0 +1,79 @@
+//! The benchmarks of the core: `cargo xtask bench core`.
+//!
+//! Everything is compared with something else in the same run, in turns, so that the numbers mean the same on
+//! any machine: a table of ratios. Where valgrind is there the instructions are counted too, which do not
+//! depend on what else the machine does.
+#![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
+
+mod allocation;
+mod cases;
+mod instructions;
+mod machine;
+mod measure;
+mod memory;
+mod proportional;
+mod replay;
+mod report;
+mod scenarios;
+mod steady;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// The benchmarks of Fairgate's core, as ratios.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures everything and prints one table. Fails where a bar does.
+    Core(report::Options),
+    /// Times one side of one case, and prints the nanoseconds per operation: for profilers.
+    One {
+        /// The name of the case.
+        case: String,
+        /// Which of the two.
+        side: SideName,
+        /// How many operations.
+        #[arg(long, default_value_t = 1000)]
+        operations: u64,
+    },
+    /// Fills a pool with a million waiting requests, and prints the bytes of each: texts, asked for and resident
+    /// beside them.
+    Memory {
+        /// The name of the case.
+        case: String,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SideName {
+    Base,
+    Big,
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Core(options) => report::run(&options),
+        Command::One { case, side, operations } => {
+            let case = cases::find(&case).context("no such case")?;
+            let side = match side {
+                SideName::Base => &case.base,
+                SideName::Big => &case.big,
+            };
+            println!("{:.1}", (side.open)().time(operations));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Memory { case } => {
+            let [texts, asked, resident] = memory::fill(&case)?;
+            println!("{texts} {asked} {resident}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

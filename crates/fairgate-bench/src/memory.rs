@@ -1,0 +1,124 @@
+//! What a waiting request takes beside its texts, at a million of them.
+//!
+//! Each case runs in a process of its own: the bytes that the pool asked for are counted by the allocator, the
+//! bytes that are resident are told by the system, allocator's overhead and all.
+
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use fairgate_core::Pool;
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::event::{Event, PoolConfig, Submit};
+use fairgate_core::policy::Policy;
+use fairgate_core::units::{Micros, Tokens};
+
+use crate::{allocation, scenarios};
+
+const WAITING: u64 = 1_000_000;
+
+/// A pool to fill.
+pub(crate) struct MemoryCase {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    policy: fn() -> Policy,
+    by: Attribute,
+    flows: u64,
+    /// Whether it must stay below the bar.
+    pub(crate) barred: bool,
+}
+
+/// All of them.
+pub(crate) const CASES: &[MemoryCase] = &[
+    MemoryCase {
+        name: "queue",
+        what: "a waiting request in one fcfs queue",
+        policy: || scenarios::drr(1),
+        by: Attribute::Class,
+        flows: 1,
+        barred: true,
+    },
+    MemoryCase {
+        name: "share",
+        what: "a waiting request, share of 1 000 tenants",
+        policy: scenarios::tenants_of_equal_weight,
+        by: Attribute::Tenant,
+        flows: 1000,
+        barred: true,
+    },
+    MemoryCase {
+        name: "load",
+        what: "a waiting request, load of 1 000 agents",
+        policy: scenarios::balanced_load,
+        by: Attribute::Agent,
+        flows: 1000,
+        barred: true,
+    },
+    MemoryCase {
+        name: "flows",
+        what: "a waiting request that is a tenant's only one",
+        policy: scenarios::tenants_of_equal_weight,
+        by: Attribute::Tenant,
+        flows: WAITING,
+        barred: false,
+    },
+];
+
+/// Bytes per waiting request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes {
+    /// Of its id and attributes.
+    pub(crate) texts: f64,
+    /// Asked for beside those.
+    pub(crate) asked: f64,
+    /// Resident beside those.
+    pub(crate) resident: f64,
+}
+
+/// Fills the pool of a case in a new process.
+pub(crate) fn measure(case: &str) -> Result<Bytes> {
+    let output = Command::new(env::current_exe()?).args(["memory", case]).output()?;
+    let told = String::from_utf8(output.stdout)?;
+    ensure!(
+        output.status.success(),
+        "memory of {case}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut numbers = told.split_whitespace().map(str::parse::<f64>);
+    let mut next = || numbers.next().context("three numbers")?.context("a number");
+    Ok(Bytes { texts: next()?, asked: next()?, resident: next()? })
+}
+
+/// Fills the pool of a case in this process; returns texts, asked for and resident.
+pub(crate) fn fill(case: &str) -> Result<[f64; 3]> {
+    let case = CASES.iter().find(|c| c.name == case).context("no such case")?;
+    let mut texts = 0;
+    let before = resident_bytes()?;
+    allocation::start_counting();
+    let mut pool = Pool::new(PoolConfig::new(0, (case.policy)()));
+    let mut decisions = Vec::new();
+    for number in 0..WAITING {
+        let (id, flow) =
+            (format!("request-{number:08}"), format!("flow-{:06}", number % case.flows));
+        texts += id.len() + flow.len();
+        let attributes = Attributes::none().with(case.by, &flow);
+        let submit = Submit { attributes, cost: Some(Tokens(number % 1000)), ..Submit::new(&id) };
+        pool.apply(Micros(number), Event::Submit(Box::new(submit)), &mut decisions)?;
+    }
+    ensure!(pool.waiting() == WAITING && decisions.is_empty(), "all of them wait");
+    let (asked, after) = (allocation::live_bytes(), resident_bytes()?);
+    let texts = texts as u64;
+    let each = |bytes: u64| bytes as f64 / WAITING as f64;
+    Ok([
+        each(texts),
+        each(asked.saturating_sub(texts)),
+        each((after - before).saturating_sub(texts)),
+    ])
+}
+
+fn resident_bytes() -> Result<u64> {
+    let status = fs::read_to_string("/proc/self/status").context("the system does not tell")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    Ok(kibibytes.context("no VmRSS")?.parse::<u64>()? * 1024)
+}

@@ -1,0 +1,78 @@
+//! The proportional scheduler, strict, against its naive transcription and against itself on larger snapshots.
+
+use std::hint::black_box;
+
+use fairgate_core::proportional::{
+    Agent, CreditWeight, Mode, Project, Snapshot, SnapshotParts, Task, schedule,
+};
+use fairgate_core::units::Tokens;
+use fairgate_testkit::naive_proportional;
+use fairgate_testkit::workload::Rng;
+
+use crate::measure::{Subject, nanoseconds};
+
+const TASKS_PER_PROJECT: usize = 10;
+
+/// A snapshot in which no two projects weigh the same, which is the dearest for the fast scheduler.
+fn snapshot(projects: usize, agents: usize) -> Snapshot {
+    let mut rng = Rng::new(3);
+    let mut parts = SnapshotParts { mode: Mode::Strict, ..SnapshotParts::default() };
+    parts.global_budget = Some(Tokens(1 << 50));
+    for number in 0..projects {
+        let id: Box<str> = format!("project-{number:05}").into();
+        let mut project = Project::new(id.clone());
+        let thousandths = 1000 + u64::try_from(number).expect("fits");
+        project.credit_weight = CreditWeight::from_thousandths(thousandths).expect("in range");
+        project.budget_limit = Some(Tokens(1 << 40));
+        parts.project_token_usage.insert(id.clone(), Tokens(rng.range(0..=1_000_000)));
+        parts.tasks_completed_in_window.insert(id.clone(), rng.range(0..=3));
+        parts.project_available_workspaces.insert(id.clone(), rng.range(1..=4));
+        for _ in 0..TASKS_PER_PROJECT {
+            let mut task = Task::ready(format!("task-{:06}", parts.tasks.len()), id.clone());
+            task.priority = rng.range(0..=9).cast_signed();
+            task.created = rng.range(0..=1_000_000).cast_signed();
+            task.estimated_tokens = Some(Tokens(rng.range(1..=10_000)));
+            parts.tasks.push(task);
+        }
+        parts.projects.push(project);
+    }
+    parts.agents = (0..agents).map(|agent| Agent::idle(format!("agent-{agent:04}"))).collect();
+    Snapshot::check(parts).expect("a snapshot that can be")
+}
+
+struct Calls(Snapshot);
+
+impl Subject for Calls {
+    fn time(&mut self, operations: u64) -> f64 {
+        let ((), took) = nanoseconds(|| {
+            for _ in 0..operations {
+                black_box(schedule(black_box(&self.0)));
+            }
+        });
+        took / operations as f64
+    }
+}
+
+/// Calls on a snapshot of so many projects, ten ready tasks each, and so many idle agents.
+pub(crate) fn open(projects: usize, agents: usize) -> Box<dyn Subject> {
+    Box::new(Calls(snapshot(projects, agents)))
+}
+
+struct NaiveCalls(Snapshot);
+
+impl Subject for NaiveCalls {
+    fn time(&mut self, operations: u64) -> f64 {
+        let (given, took) = nanoseconds(|| {
+            let calls = (0..operations).map(|_| naive_proportional::schedule(&self.0));
+            calls.last().unwrap_or_default()
+        });
+        assert_eq!(given, schedule(&self.0), "ours and the naive one agree");
+        assert_eq!(given.len(), self.0.parts().agents.len(), "every agent has something to do");
+        took / operations as f64
+    }
+}
+
+/// The same calls of the naive transcription, compared with ours.
+pub(crate) fn open_naive(projects: usize, agents: usize) -> Box<dyn Subject> {
+    Box::new(NaiveCalls(snapshot(projects, agents)))
+}

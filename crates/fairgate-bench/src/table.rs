@@ -1,0 +1,172 @@
+//! The one table that a run prints, as text or as Markdown.
+
+use std::fmt;
+
+/// How far the big case may be from the base case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bar {
+    /// At most so many times as slow.
+    AtMost(f64),
+    /// At least so many times as slow.
+    AtLeast(f64),
+    /// Grows at most so many times, give or take what a measurement of the same thing twice is off.
+    GrowsAtMost(f64),
+    /// At most so many bytes.
+    BytesAtMost(f64),
+    /// It is only told.
+    None,
+}
+
+/// How far linear growth may measure above the line.
+const TOLERANCE: f64 = 1.1;
+
+impl Bar {
+    /// Whether a number is within; `None` where there is nothing to be within of.
+    pub(crate) fn holds(self, number: f64) -> Option<bool> {
+        match self {
+            Self::AtMost(most) | Self::BytesAtMost(most) => Some(number <= most),
+            Self::GrowsAtMost(most) => Some(number <= most * TOLERANCE),
+            Self::AtLeast(least) => Some(number >= least),
+            Self::None => None,
+        }
+    }
+}
+
+impl fmt::Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(most) => write!(f, "≤ {most}×"),
+            Self::GrowsAtMost(most) => write!(f, "≤ {most}× (+10 %)"),
+            Self::AtLeast(least) => write!(f, "≥ {least}×"),
+            Self::BytesAtMost(most) => write!(f, "≤ {most} B"),
+            Self::None => write!(f, "–"),
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) base: String,
+    pub(crate) big: String,
+    pub(crate) ratio: String,
+    pub(crate) bar: Bar,
+    /// Whether the bar holds, where there is one.
+    pub(crate) ok: Option<bool>,
+    pub(crate) instructions: String,
+}
+
+const TITLES: [&str; 7] =
+    ["what", "base case", "big case", "ratio", "bar", "ok?", "instructions per op"];
+
+impl Row {
+    fn cells(&self) -> [String; 7] {
+        let ok = match self.ok {
+            Some(true) => "ok",
+            Some(false) => "FAILS",
+            None => "–",
+        };
+        [
+            self.what.clone(),
+            self.base.clone(),
+            self.big.clone(),
+            self.ratio.clone(),
+            self.bar.to_string(),
+            ok.into(),
+            self.instructions.clone(),
+        ]
+    }
+}
+
+/// The table with its columns aligned, between bars for Markdown or not for a terminal.
+pub(crate) fn render(rows: &[Row], markdown: bool) -> String {
+    let mut lines = vec![TITLES.map(String::from)];
+    lines.extend(rows.iter().map(Row::cells));
+    let width = |column: usize| {
+        lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
+    let mut table = String::new();
+    for (number, cells) in lines.iter().enumerate() {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        table += &joined(padded, markdown);
+        if number == 0 {
+            table += &joined(widths.iter().map(|width| "-".repeat(*width)), markdown);
+        }
+    }
+    table
+}
+
+fn joined(cells: impl Iterator<Item = String>, markdown: bool) -> String {
+    let cells: Vec<String> = cells.collect();
+    match markdown {
+        true => format!("| {} |\n", cells.join(" | ")),
+        false => format!("{}\n", cells.join("  ").trim_end()),
+    }
+}
+
+/// A time as a person reads it, from nanoseconds.
+pub(crate) fn time(ns: f64) -> String {
+    match ns {
+        ..1e3 => format!("{ns:.0} ns"),
+        ..1e6 => format!("{:.2} µs", ns / 1e3),
+        ..1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.1} s", ns / 1e9),
+    }
+}
+
+/// A ratio with about three digits.
+pub(crate) fn times(ratio: f64) -> String {
+    let places = if ratio < 10.0 { 2 } else { 0 };
+    format!("{ratio:.places$}×")
+}
+
+/// A whole number with its thousands apart, from ten million on in millions.
+pub(crate) fn count(number: f64) -> String {
+    if number >= 1e7 {
+        return format!("{} M", count(number / 1e6));
+    }
+    let digits = format!("{number:.0}");
+    let mut spaced = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            spaced.push(' ');
+        }
+        spaced.push(digit);
+    }
+    spaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_a_person_reads_them() {
+        assert_eq!([1.0, 999.0, 1000.0, 1e6].map(count), ["1", "999", "1 000", "1 000 000"]);
+        assert_eq!(count(123_456_789.0), "123 M");
+        let shown = [12.3, 1_234.0, 12_345_678.0, 2e10].map(time);
+        assert_eq!(shown, ["12 ns", "1.23 µs", "12.3 ms", "20.0 s"]);
+        assert_eq!([1.234, 45.6].map(times), ["1.23×", "46×"]);
+    }
+
+    #[test]
+    fn columns_are_aligned_and_a_failure_is_loud() {
+        let row = Row {
+            what: "µ".into(),
+            base: "1 ns".into(),
+            big: "3 ns".into(),
+            ratio: "3.00×".into(),
+            bar: Bar::AtMost(2.0),
+            ok: Bar::AtMost(2.0).holds(3.0),
+            instructions: "–".into(),
+        };
+        let expected = "\
+| what | base case | big case | ratio | bar  | ok?   | instructions per op |
+| ---- | --------- | -------- | ----- | ---- | ----- | ------------------- |
+| µ    | 1 ns      | 3 ns     | 3.00× | ≤ 2× | FAILS | –                   |
+";
+        assert_eq!(render(&[row], true), expected);
+    }
+}
