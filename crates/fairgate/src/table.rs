@@ -16,7 +16,7 @@ pub(crate) enum Cell {
     Text(String),
     /// Aligned right.
     Number(String),
-    /// What it was and what it would be, each aligned right.
+    /// What it was and what it would be, each aligned right, in the middle of the column.
     Pair(String, String),
 }
 
@@ -101,7 +101,7 @@ impl Column {
             Cell::Pair(was, is) => {
                 let (was_gap, is_gap) = (self.left - width(was), self.right - width(is));
                 let pair = format!("{:was_gap$}{was}{ARROW}{:is_gap$}{is}", "", "");
-                self.place(line, &pair, self.width - width(&pair));
+                self.place(line, &pair, (self.width - width(&pair)).div_ceil(2));
             }
         }
     }

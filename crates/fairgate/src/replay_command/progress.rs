@@ -20,20 +20,15 @@ impl Progress {
         Self { bytes, bar: None }
     }
 
-    /// Shows it from now on. Where standard error is no terminal there is still nothing to see.
+    /// Shows it from the next update on, so that short journals show nothing. Where standard error is no terminal
+    /// there is never anything to see.
     pub(crate) fn show(&mut self, task: &'static str) {
-        let bar = match self.bytes {
-            Some(bytes) => ProgressBar::new(bytes)
-                .with_style(style("{prefix} {bar:30} {bytes}/{total_bytes}, {msg}, {eta} left")),
-            None => {
-                let bar = ProgressBar::new_spinner();
-                bar.enable_steady_tick(Duration::from_millis(200));
-                bar.with_style(style("{prefix} {spinner} {bytes}, {msg}"))
-            }
-        };
-        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
-        bar.set_prefix(task);
-        self.bar = Some(bar);
+        let hidden = ProgressDrawTarget::hidden();
+        let bar = ProgressBar::with_draw_target(self.bytes, hidden).with_style(match self.bytes {
+            Some(_) => style("{prefix} {bar:30} {bytes}/{total_bytes}, {msg}, {eta} left"),
+            None => style("{prefix} {spinner} {bytes}, {msg}"),
+        });
+        self.bar = Some(bar.with_prefix(task));
     }
 
     /// That many lines and bytes have been read.
@@ -41,6 +36,9 @@ impl Progress {
         if line.is_multiple_of(LINES_PER_UPDATE)
             && let Some(bar) = &self.bar
         {
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+            }
             bar.set_message(lines_per_second(line, bar.elapsed()));
             bar.set_position(bytes);
         }

@@ -95,8 +95,9 @@ fn attributes(attributes: &Attributes) -> String {
 }
 
 fn tell_waiting(text: &mut String, waiting: &Waiting) {
-    for level in &waiting.levels {
-        if let Some(obstacle) = obstacle(level) {
+    let innermost = waiting.levels.len().saturating_sub(1);
+    for (depth, level) in waiting.levels.iter().enumerate() {
+        if let Some(obstacle) = obstacle(level, depth == innermost) {
             detail(text, &obstacle);
         }
     }
@@ -109,9 +110,9 @@ fn tell_waiting(text: &mut String, waiting: &Waiting) {
         }
     };
     let ahead: Vec<String> = waiting.ahead.iter().map(ahead).collect();
-    match ahead.is_empty() {
-        true => detail(text, &place),
-        false => detail(text, &format!("{place}: {}", ahead.join(", "))),
+    match waiting.place {
+        None | Some(0) => detail(text, &place),
+        Some(_) => detail(text, &format!("{place}: {}", ahead.join(", "))),
     }
 }
 
@@ -121,7 +122,7 @@ fn ahead(ahead: &Ahead) -> String {
     format!("{requests} of {} ({})", path.join(" / "), counted(ahead.tokens, "token"))
 }
 
-fn obstacle(level: &WaitingLevel) -> Option<String> {
+fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
     let flow = flow(level.by, &level.flow);
     match (level.readiness, &level.standing) {
         (Readiness::Ready, _) => None,
@@ -130,9 +131,10 @@ fn obstacle(level: &WaitingLevel) -> Option<String> {
             Some(format!("{flow} is at its cap: {} in flight of {cap}", level.flying))
         }
         (Readiness::AtCap, _) => Some(format!("{flow} is at its cap: {} in flight", level.flying)),
-        (Readiness::Blocked, _) => {
+        (Readiness::Blocked, _) if has_queue => {
             Some(format!("{flow} is blocked: no worker is open for what is first in it"))
         }
+        (Readiness::Blocked, _) => Some(format!("{flow} is blocked: nothing inside it is ready")),
     }
 }
 
@@ -151,7 +153,7 @@ fn tell_moment(text: &mut String, moment: &Moment) {
         Event::Capacity { slots } => format!("the pool now has {}", counted(*slots, "slot")),
         Event::Worker(change) => {
             let state = change.state.map_or_else(String::new, |s| format!(", now {}", s.name()));
-            format!("worker {} changes{state}", shown(&change.name))
+            format!("worker {} is added or changed{state}", shown(&change.name))
         }
         _ => "something happens".to_owned(),
     };

@@ -30,7 +30,7 @@ pub(crate) fn reason(choice: &Choice, cost: Tokens) -> String {
             )
         }
         Rule::Bulk { rounds } => {
-            let rounds = counted(rounds, "further round");
+            let rounds = counted(rounds, "round");
             format!(
                 "no class could pay with one quantum more, so all got {rounds} at once; {flow} was the first to \
                  cover the cost of {cost}, from {numbers}"
@@ -52,15 +52,15 @@ pub(crate) fn runner_up(choice: &Choice) -> String {
     }
 }
 
-/// A flow's numbers; of a drr class also what its head is short of.
-fn numbers(standing: &Standing, with_head: bool) -> String {
+/// A flow's numbers; of a runner-up among drr classes also what its first request is short of.
+fn numbers(standing: &Standing, is_runner_up: bool) -> String {
     match standing {
         Standing::Drr { deficit, quantum, head_cost, rounds_needed } => {
             let mut text = format!("credit {deficit} tokens, quantum {}", quantum.get());
-            if let Some(cost) = head_cost.filter(|_| with_head) {
+            if let Some(cost) = head_cost.filter(|_| is_runner_up) {
                 text.push_str(&format!(", its first request costs {}", cost.0));
             }
-            if let Some(rounds) = rounds_needed.filter(|rounds| with_head && *rounds > 0) {
+            if let Some(rounds) = rounds_needed.filter(|rounds| is_runner_up && *rounds > 0) {
                 text.push_str(&format!(", {} away", counted(rounds, "round")));
             }
             text
@@ -79,8 +79,9 @@ fn numbers(standing: &Standing, with_head: bool) -> String {
             text + ")"
         }
         Standing::Load { depth_thousandths, age, load_millionths, alpha } => {
-            let load = load_millionths
-                .map_or_else(String::new, |load| format!("{} of 1, ", Millionths(load)));
+            // A runner-up's is measured without the winner, and says nothing against it.
+            let load = load_millionths.filter(|_| !is_runner_up).map(Millionths);
+            let load = load.map_or_else(String::new, |load| format!("{load} of 1, "));
             format!(
                 "{load}depth {}, its oldest waits {}, alpha {}",
                 Thousandths(*depth_thousandths),
