@@ -64,6 +64,26 @@ pub(crate) static CASES: &[Case] = &[
         side("1 024", || open(pools::drr_held(1024))),
         Bar::AtMost(2.0),
     ),
+    Case {
+        operations: 400,
+        ..cycles(
+            "drr-one-draining",
+            "drr: 1 busy class of n, release and grant only",
+            side("4", || open(pools::drr_one_draining(4))),
+            side("1 024", || open(pools::drr_one_draining(1024))),
+            Bar::AtMost(2.0),
+        )
+    },
+    Case {
+        operations: 400,
+        ..cycles(
+            "drr-held-draining",
+            "drr: n held classes beside 2 running, release and grant only",
+            side("4", || open(pools::drr_held_draining(4))),
+            side("1 024", || open(pools::drr_held_draining(1024))),
+            Bar::AtMost(2.0),
+        )
+    },
     cycles(
         "drr-all-busy",
         "drr: n busy classes",
