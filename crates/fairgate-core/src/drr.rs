@@ -114,7 +114,8 @@ impl Drr {
         let state = &self.classes[class as usize];
         let now = self.rounds.get(class).unwrap_or(state.needed);
         let most = if now < state.needed { state.ceiling_with_credit() } else { state.ceiling };
-        (-state.overrun, most)
+        let least = if self.deficit(class) >= 0 { 0 } else { -state.overrun };
+        (least, most)
     }
 
     /// The cost of a class's head, where it is ready.

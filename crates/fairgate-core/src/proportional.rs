@@ -77,6 +77,7 @@
 //! prefers (an index by workspace finds them) or leave too little of the global budget for it (a heap by estimate
 //! does). Together O(N log N + (N + A) log P + A·K).
 
+mod explain;
 mod gap;
 mod ledger;
 mod snapshot;
@@ -84,6 +85,10 @@ mod snapshot;
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+pub use explain::{
+    Explanation, Loss, Margin, OutOfAgents, ProjectReason, ProjectReport, Share, TaskReason,
+    TaskReport, explain,
+};
 use gap::Totals;
 use ledger::Ledger;
 pub use ledger::{Holder, Obstacle};
@@ -229,6 +234,8 @@ struct Contest {
     /// One heap per weight, the most owed on top. Whoever can start a task is in it once; whoever dropped out may
     /// be in it still, but never on top.
     heaps: Vec<BinaryHeap<Reverse<Contender>>>,
+    /// The top of each heap, side by side: this is what each agent's scan reads.
+    tops: Vec<Option<Contender>>,
     /// Per project, its heap.
     heap_of: Vec<usize>,
     /// The estimates of next tasks, the largest on top, where there is a global budget. Old ones may be left.
@@ -251,6 +258,7 @@ impl Contest {
             totals: Totals::default(),
             next_tasks: vec![None; heap_of.len()],
             heaps: vec![BinaryHeap::new(); heaps_by_weight.len()],
+            tops: vec![None; heaps_by_weight.len()],
             heap_of,
             by_estimate: BinaryHeap::new(),
             by_workspace: vec![Vec::new(); ledger.snapshot.workspace_locked.len()],
@@ -261,14 +269,19 @@ impl Contest {
         contest
     }
 
+    /// Everyone who could start a task now, and the denominators.
+    fn contenders(&self, ledger: &Ledger<'_>) -> (Vec<Contender>, Totals) {
+        let can_start = |project: &usize| self.next_tasks[*project].is_some();
+        let projects = (0..self.next_tasks.len()).filter(can_start);
+        (projects.map(|project| Contender::of(ledger, project)).collect(), self.totals)
+    }
+
     /// Whoever is owed most.
     fn leader(&self) -> Option<Contender> {
-        let tops = self.heaps.iter().filter_map(|heap| heap.peek()).map(|top| top.0);
         let totals = self.totals;
-        if totals.is_narrow() {
-            tops.min_by_key(|c| (c.had_its_task, totals.narrow_gap(c.weight, c.spent), c.project))
-        } else {
-            tops.min_by_key(|c| (c.had_its_task, totals.gap(c.weight, c.spent), c.project))
+        match totals.narrow() {
+            Some(narrow) => most_owed(&self.tops, |c| narrow.gap(c.weight, c.spent)),
+            None => most_owed(&self.tops, |c| totals.gap(c.weight, c.spent)),
         }
     }
 
@@ -288,8 +301,10 @@ impl Contest {
         let contender = Contender::of(ledger, project);
         self.totals.weight += u128::from(contender.weight.thousandths());
         self.totals.spent += contender.spent;
-        self.heaps[self.heap_of[project]].push(Reverse(contender));
         self.await_start(ledger, project, task);
+        let heap = self.heap_of[project];
+        self.heaps[heap].push(Reverse(contender));
+        self.tops[heap] = self.heaps[heap].peek().map(|top| top.0);
     }
 
     /// Takes a project out, and returns the task it would have started.
@@ -298,10 +313,12 @@ impl Contest {
         let contender = Contender::of(ledger, project);
         self.totals.weight -= u128::from(contender.weight.thousandths());
         self.totals.spent -= contender.spent;
-        let heap = &mut self.heaps[self.heap_of[project]];
-        while heap.peek().is_some_and(|top| self.next_tasks[top.0.project].is_none()) {
-            heap.pop();
+        let heap = self.heap_of[project];
+        let is_out = |top: &Reverse<Contender>| self.next_tasks[top.0.project].is_none();
+        while self.heaps[heap].peek().is_some_and(is_out) {
+            self.heaps[heap].pop();
         }
+        self.tops[heap] = self.heaps[heap].peek().map(|top| top.0);
         Some(task)
     }
 
@@ -312,7 +329,7 @@ impl Contest {
             self.by_workspace[workspace].push(project);
         }
         if ledger.snapshot.parts().global_budget.is_some() {
-            self.by_estimate.push((ledger.estimate(task), project));
+            self.by_estimate.push((ledger.charge(task), project));
         }
     }
 
@@ -349,3 +366,27 @@ impl Contest {
         }
     }
 }
+
+/// The lowest by (had its task, gap, place in the list). Written as a loop that compares in place: it runs for
+/// every agent over every weight, and is the one hot spot of a strict call.
+fn most_owed<G: Ord>(
+    contenders: &[Option<Contender>],
+    gap: impl Fn(&Contender) -> G,
+) -> Option<Contender> {
+    let mut contenders = contenders.iter().flatten();
+    let mut best = contenders.next()?;
+    let mut best_gap = gap(best);
+    for contender in contenders {
+        let gap = gap(contender);
+        let order = (contender.had_its_task.cmp(&best.had_its_task))
+            .then_with(|| gap.cmp(&best_gap))
+            .then_with(|| contender.project.cmp(&best.project));
+        if order.is_lt() {
+            (best, best_gap) = (contender, gap);
+        }
+    }
+    Some(*best)
+}
+
+#[cfg(test)]
+mod tests;

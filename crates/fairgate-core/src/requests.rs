@@ -143,7 +143,7 @@ impl Texts {
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
     let mut length = text.len();
     loop {
-        let low = (length & 0x7f) as u8;
+        let low = length.to_le_bytes()[0] & 0x7f;
         length >>= 7;
         if length == 0 {
             bytes.push(low);
@@ -332,9 +332,14 @@ fn id_of(chunks: &[Vec<Option<Request>>], slot: u32) -> &str {
     chunks[chunk][index].as_ref().map_or("", |r| r.texts.id())
 }
 
-/// The index is only ever asked by id, so its order can decide nothing.
+/// The index is only ever asked by id, so its order can decide nothing. SipHash 2-4 with fixed keys: the same on
+/// every machine, and hostile ids that collide are dear to find.
 fn hash_id(id: &str) -> u64 {
-    let mut hasher = std::hash::DefaultHasher::new();
+    #[allow(
+        deprecated,
+        reason = "deprecated in favour of a random state, which the core must not have"
+    )]
+    let mut hasher = core::hash::SipHasher::new_with_keys(0x6661_6972, 0x6761_7465);
     id.hash(&mut hasher);
     hasher.finish()
 }

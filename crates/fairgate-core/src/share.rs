@@ -200,24 +200,27 @@ impl Share {
             return None;
         }
         let state = &self.flows[flow as usize];
-        let fallen = if self.bound_is_current(state) { state.bound.fallen } else { 0 };
+        let BoundState { fallen, ended, .. } = self.bound_now(flow);
         let behind = (state.score() - state.settled()).saturating_add(fallen);
-        Some((-signed(state.bound.ended), signed(behind)))
+        Some((-signed(ended), signed(behind)))
     }
 
-    /// While a flow is not ready, a rise of virtual time does not make its bound anew.
-    fn bound_is_current(&self, state: &FlowState) -> bool {
-        state.stopped.is_some() || state.bound.rise == self.rises
+    /// What the bound knows of a flow. A rise of virtual time makes it anew, but not while the flow is not ready.
+    pub(crate) fn bound_now(&self, flow: Local) -> BoundState {
+        let state = &self.flows[flow as usize];
+        match state.stopped {
+            None if state.bound.rise != self.rises => {
+                BoundState { fallen: 0, rise: self.rises, ended: state.bound.ended }
+            }
+            _ => state.bound,
+        }
     }
 
     /// Notes that a flow's score has changed for another reason than a grant.
     fn note_fall(&mut self, flow: Local, before: Score) {
-        let rises = self.rises;
+        let bound = self.bound_now(flow);
         let state = &mut self.flows[flow as usize];
-        if state.stopped.is_none() && state.bound.rise != rises {
-            state.bound.fallen = 0;
-            state.bound.rise = rises;
-        }
+        state.bound = bound;
         let fall = before.saturating_sub(state.score());
         state.bound.fallen = state.bound.fallen.saturating_add(fall);
     }
@@ -331,15 +334,14 @@ impl Arbiter for Share {
 
     /// The blocked lose nothing: their lag stands still until they are ready again.
     fn look(&mut self, flow: Local, view: View) {
+        let bound = self.bound_now(flow);
         let state = &mut self.flows[flow as usize];
         state.flying = view.flying;
         let head = view.head.filter(|_| !state.at_cap(view.flying));
         match head {
             _ if view.waiting == 0 => state.stopped = None,
             None if state.stopped.is_none() => {
-                if state.bound.rise != self.rises {
-                    state.bound.fallen = 0;
-                }
+                state.bound = bound;
                 state.stopped = Some(self.virtual_time);
             }
             None => {}

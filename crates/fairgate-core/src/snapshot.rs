@@ -216,7 +216,6 @@ impl Pool {
         let Limits { max_queue, queue_timeout, brownout_wait, busy } = self.limits;
         let Directives { held, weights, caps } = &self.tree.directives;
         let named = |by: usize| Attribute::ALL[by];
-        let flat = |by: usize| move |name: &Box<str>| (named(by), name.clone());
         let mut requests = self.requests.flying_slots();
         requests.extend(self.requests.waiting_slots());
         requests.sort_unstable_by_key(|slot| self.requests.get(*slot).seq);
@@ -231,7 +230,9 @@ impl Pool {
             queue_timeout,
             brownout_wait,
             busy,
-            holds: (0..7).flat_map(|by| held[by].iter().map(flat(by))).collect(),
+            holds: (0..7)
+                .flat_map(|by| held[by].iter().map(move |n| (named(by), n.clone())))
+                .collect(),
             weights: (0..7)
                 .flat_map(|by| weights[by].iter().map(move |(n, w)| (named(by), n.clone(), *w)))
                 .collect(),
@@ -243,7 +244,7 @@ impl Pool {
                 .into_iter()
                 .map(|slot| self.snapshot_request(self.requests.get(slot)))
                 .collect(),
-            root: snapshot_node(&self.tree, 0),
+            root: snapshot_node(&self.tree, 0, self.workers.all_blocked()),
         }
     }
 
@@ -422,7 +423,8 @@ fn restore_workers(snapshot: Option<&WorkersSnapshot>) -> Result<Workers, Restor
     Ok(workers)
 }
 
-fn snapshot_node(tree: &Tree, node: u32) -> NodeSnapshot {
+/// `blocked`: nothing in the pool has an open place, which the flows need not have been told.
+fn snapshot_node(tree: &Tree, node: u32, blocked: bool) -> NodeSnapshot {
     let state = &tree.nodes[node as usize];
     let counters = match &state.discipline {
         Discipline::Drr(drr) => NodeCounters::Drr {
@@ -443,28 +445,30 @@ fn snapshot_node(tree: &Tree, node: u32) -> NodeSnapshot {
             NodeCounters::Load { alpha: load.alpha(), history: load.history.clone() }
         }
     };
-    let flows = state.flows.values().map(|flow| snapshot_flow(tree, *flow)).collect();
+    let flows = state.flows.values().map(|flow| snapshot_flow(tree, *flow, blocked)).collect();
     NodeSnapshot { state: counters, flows }
 }
 
-fn snapshot_flow(tree: &Tree, flow: u32) -> FlowSnapshot {
+fn snapshot_flow(tree: &Tree, flow: u32, blocked: bool) -> FlowSnapshot {
     let flow = &tree.flows[flow as usize];
     let share = match &tree.nodes[flow.node as usize].discipline {
         Discipline::Share(share) => {
             let state = &share.flows[flow.local as usize];
+            let bound = share.bound_now(flow.local);
+            let stops = (blocked && flow.waiting > 0).then_some(share.virtual_time);
             Some(ShareFlowSnapshot {
                 base: state.base,
                 served: state.served,
                 pending: state.pending,
                 generation: state.generation,
-                stopped: state.stopped,
-                bound: (state.bound.fallen, state.bound.rise, state.bound.ended),
+                stopped: state.stopped.or(stops),
+                bound: (bound.fallen, bound.rise, bound.ended),
             })
         }
         _ => None,
     };
     let inside = match flow.child {
-        Child::Node(node) => Some(Box::new(snapshot_node(tree, node))),
+        Child::Node(node) => Some(Box::new(snapshot_node(tree, node, blocked))),
         Child::Queue(_) => None,
     };
     FlowSnapshot { name: (*flow.name).into(), share, inside }

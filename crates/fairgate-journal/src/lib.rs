@@ -3,8 +3,6 @@
 //! A journal's first line says how the pool starts, each further line is one event:
 //!
 //! ```
-//! use fairgate_core::event::Event;
-//! use fairgate_core::units::Micros;
 //! use fairgate_journal::{Reader, Start};
 //!
 //! let journal = br#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}
@@ -12,17 +10,18 @@
 //! {"at":9,"event":"release","id":"r1","tokens":812}
 //! "#;
 //! let (start, mut reader) = Reader::open(&journal[..])?;
-//! let Start::Fresh(config) = start;
-//! assert_eq!(config.capacity, 2);
-//! let mut events = 0;
+//! assert!(matches!(&start, Start::Fresh(config) if config.capacity == 2));
+//! let mut pool = start.into_pool()?;
+//! let mut decisions = Vec::new();
 //! while let Some((at, event)) = reader.next_event()? {
-//!     assert!(at <= Micros(9));
-//!     assert!(matches!(event, Event::Submit(_) | Event::Release { .. }));
-//!     events += 1;
+//!     pool.apply(at, event, &mut decisions)?;
 //! }
-//! assert_eq!(events, 2);
-//! # Ok::<(), fairgate_journal::JournalError>(())
+//! assert_eq!(decisions.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A journal that goes on from where another was cut starts with the pool's whole state then, so that it
+//! replays by itself: see [`Writer::write_snapshot`].
 //!
 //! Reading is strict. A field that is unknown, missing, given twice, of the wrong type or out of range makes
 //! the line bad, and the error names the line and the field: nothing is guessed, nothing is skipped.
@@ -32,11 +31,14 @@
 mod error;
 mod read;
 pub mod schedule;
+mod start;
 mod write;
 
 pub use error::JournalError;
 pub use read::cursor::MAX_NESTING;
-pub use read::header::{Start, VERSION, parse_policy};
+pub use read::header::{VERSION, parse_policy};
 pub use read::reader::{MAX_EVENT_LINE_BYTES, MAX_FIRST_LINE_BYTES, Reader};
+pub use start::Start;
+pub use write::explain::{write_fairness, write_whereabouts};
 pub use write::policy::format_policy;
 pub use write::writer::Writer;

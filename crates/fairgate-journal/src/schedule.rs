@@ -3,10 +3,11 @@
 //!
 //! Reading is strict. A field that is not known, is given twice or has the wrong type is an error that names the
 //! field: `tasks[3].priority`. Numbers are read from their digits, never through a float. The bounds are
-//! 2^64 − 1 for tokens and counts, −2^63 to 2^63 − 1 for `priority` and `created`, and 0.001 to 1 000 000 000 for
-//! weights. `null` means "none" where a field may be absent because there is none of it: `budget_limit`,
-//! `estimated_tokens`, `preferred_workspace_id`, `global_budget` and the holders in `workspace_locks`.
+//! 2^64 − 1 for tokens and counts, −2^63 to 2^63 − 1 for `priority` and `created`, and 0.001 to 10^15 for
+//! weights. `null` means "none" where there may be none: `budget_limit`, `estimated_tokens`,
+//! `preferred_workspace_id`, `global_budget` and the holders in `workspace_locks`.
 
+mod explanation;
 mod field;
 mod locate;
 
@@ -14,6 +15,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+pub use explanation::write_explanation;
 use fairgate_core::proportional::{
     Agent, AgentState, Assignment, Mode, Project, ProjectStatus, Snapshot, SnapshotError,
     SnapshotParts, Task, TaskStatus,

@@ -471,7 +471,7 @@ fn headers() {
         (r#"{"fairgate_journal":1,"pool":null}"#, r#"field "pool": must be an object, not null"#),
         (
             r#"{"fairgate_journal":1,"pol":{}}"#,
-            r#"field "pol": unknown; known here: fairgate_journal, pool"#,
+            r#"field "pol": unknown; known here: fairgate_journal, pool, snapshot"#,
         ),
         (
             r#"{"fairgate_journal":1,"pool":{"policy":{"share":{"by":"tenant"}}}}"#,
@@ -630,7 +630,7 @@ fn a_policy_stands_alone_in_a_pool_or_in_a_header() {
     let header = format!("{{\"fairgate_journal\":1,\"pool\":{pool}}}");
     assert_eq!(parse_policy(&header).unwrap(), policy);
     let (start, _) = Reader::open(header.replace('\n', " ").as_bytes()).unwrap();
-    let Start::Fresh(config) = start;
+    let Start::Fresh(config) = start else { panic!("a pool starts it") };
     assert_eq!(config.policy, policy);
 }
 

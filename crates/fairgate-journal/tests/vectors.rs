@@ -51,7 +51,7 @@ fn every_journal_reads_the_same_once_written_again() {
     for path in journals() {
         let (start, events, _) = read(BufReader::new(File::open(&path).unwrap()));
         let mut writer = Writer::new(Vec::new());
-        let Start::Fresh(config) = &start;
+        let Start::Fresh(config) = &start else { panic!("a pool starts it") };
         writer.write_header(config).unwrap();
         for (at, event) in &events {
             writer.write_event(*at, event).unwrap();

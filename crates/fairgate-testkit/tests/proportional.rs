@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairgate_core::proportional::{
     Agent, AgentState, Assignment, CreditWeight, Mode, Project, ProjectStatus, Snapshot,
-    SnapshotParts, Task, TaskStatus, schedule,
+    SnapshotParts, Task, TaskReason, TaskStatus, explain, schedule,
 };
 use fairgate_core::units::Tokens;
 use fairgate_journal::schedule::read_snapshot;
@@ -214,6 +214,40 @@ fn fast_equals_naive() {
     );
 }
 
+/// One more idle agent must get exactly what the explanation said was only waiting for one.
+#[test]
+fn explanations_foretell_what_another_agent_gets() {
+    let mut extended = 0;
+    for seed in 0..10_000 {
+        let snapshot = random_snapshot(seed);
+        let explanation = explain(&snapshot);
+        assert_eq!(explanation.assignments, schedule(&snapshot), "seed {seed}");
+        let ids = |wanted: fn(&TaskReason<'_>) -> bool| -> Vec<&str> {
+            let tasks = explanation.tasks.iter().filter(|report| wanted(&report.reason));
+            tasks.map(|report| &*report.task.id).collect()
+        };
+        let mut given: Vec<&str> = explanation.assignments.iter().map(|a| &*a.task_id).collect();
+        let mut said = ids(|reason| matches!(reason, TaskReason::Given { .. }));
+        given.sort_unstable();
+        said.sort_unstable();
+        assert_eq!(said, given, "seed {seed}");
+        let unexplained =
+            ids(|reason| matches!(reason, TaskReason::Blocked(why) if why.is_empty()));
+        assert!(unexplained.is_empty(), "seed {seed}: {unexplained:?}");
+
+        let mut parts = snapshot.parts().clone();
+        parts.agents.push(Agent::idle("one more"));
+        let more = schedule(&Snapshot::check(parts).unwrap());
+        let waiting = ids(|reason| matches!(reason, TaskReason::OutOfAgents(_)));
+        match more.get(explanation.assignments.len()) {
+            Some(extra) => assert!(waiting.contains(&&*extra.task_id), "seed {seed}: {extra:?}"),
+            None => assert!(waiting.is_empty(), "seed {seed}: nobody got it, not even {waiting:?}"),
+        }
+        extended += usize::from(more.len() > explanation.assignments.len());
+    }
+    assert!(extended > 1000, "too few to mean anything: {extended}");
+}
+
 // ── Speed ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Many projects with ten ready tasks each; weights out of `weights` different ones.
@@ -268,12 +302,30 @@ fn speed_against_naive() {
         let (expected, naive) = timed(|| naive_proportional::schedule(&snapshot));
         assert_eq!(expected.len(), 1_000);
         assert_eq!(schedule(&snapshot), expected);
-        let (fast, check) =
-            (fastest(&snapshot), timed(|| Snapshot::check(snapshot.parts().clone())).1);
+        let copy = snapshot.parts().clone();
+        let (fast, check) = (fastest(&snapshot), timed(|| Snapshot::check(copy)).1);
         let ratio = naive.as_secs_f64() / fast.as_secs_f64();
         println!(
             "{mode:?}, {weights} weights: naive {naive:?}, fast {fast:?} ({ratio:.0}×), check {check:?}"
         );
         assert!(ratio >= 30.0, "only {ratio:.1} times as fast");
+    }
+}
+
+#[test]
+#[ignore = "a measurement, as above"]
+fn growth_with_agents_and_projects() {
+    for (mode, weights) in
+        [(Mode::Classic, 1_000_000), (Mode::Strict, 5), (Mode::Strict, 1_000_000)]
+    {
+        let time = |projects, agents| {
+            fastest(&large_snapshot(mode, projects, agents, weights)).as_secs_f64()
+        };
+        let [small, wide, long] = [time(10_000, 1_000), time(40_000, 1_000), time(10_000, 4_000)];
+        let (wide, long) = (wide / small, long / small);
+        println!(
+            "{mode:?}, {weights} weights: 4× projects {wide:.1}×, 4× agents {long:.1}× the time"
+        );
+        assert!(wide < 8.0 && long < 8.0, "faster growth than agents × projects");
     }
 }

@@ -84,7 +84,8 @@ fn journals(vectors: &Path) -> Vec<(&'static str, PathBuf)> {
 
 fn read_journal(path: &Path) -> (PoolConfig, Vec<(Micros, Event)>) {
     let text = fs::read(path).expect("a readable vector");
-    let (Start::Fresh(config), mut reader) = Reader::open(&text[..]).expect("a good header");
+    let (start, mut reader) = Reader::open(&text[..]).expect("a good header");
+    let Start::Fresh(config) = start else { panic!("vectors begin with an empty pool") };
     let mut events = Vec::new();
     while let Some(event) = reader.next_event().expect("a good line") {
         events.push(event);

@@ -1,2 +1,36 @@
 //! The `fairgate` command.
-fn main() {}
+
+mod output;
+mod replay_command;
+mod schedule_command;
+mod table;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Fair shares of scarce models: token-fair scheduling that is exact, replayable and explained.
+#[derive(Debug, Parser)]
+#[command(name = "fairgate", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Replay(replay_command::ReplayArgs),
+    Schedule(schedule_command::ScheduleArgs),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Replay(args) => replay_command::run(&args),
+        Command::Schedule(args) => schedule_command::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output::exit_code(&error),
+    }
+}

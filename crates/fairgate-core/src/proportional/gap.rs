@@ -26,7 +26,7 @@ impl Totals {
 
     /// The gap of a project of this weight that has spent so much.
     ///
-    /// Weights are below 2^40 and tokens below 2^64 each, so that even 2^60 of either keep both products far
+    /// Weights are below 2^60 and tokens below 2^64 each, so that even 2^60 projects and tasks keep both products
     /// below 2^255.
     pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> Gap {
         let (used_low, used_high) = spent.carrying_mul(self.weight, 0);
@@ -36,18 +36,10 @@ impl Totals {
         Gap { high: high.cast_signed(), low }
     }
 
-    /// The same in 128 bits, where both denominators are below 2^63 and nobody has spent more than ΣT: the usual
-    /// case, and several times as fast.
-    pub(super) fn narrow_gap(&self, weight: CreditWeight, spent: u128) -> i128 {
-        debug_assert!(self.is_narrow() && spent <= self.tokens());
-        let used = spent * self.weight;
-        let due = u128::from(weight.thousandths()) * self.tokens();
-        used.cast_signed() - due.cast_signed()
-    }
-
-    /// Whether [`Totals::narrow_gap`] can be used.
-    pub(super) fn is_narrow(&self) -> bool {
-        self.weight < 1 << 63 && self.spent < 1 << 63
+    /// The same denominators in 64 bits, where they fit: the usual case.
+    pub(super) fn narrow(&self) -> Option<NarrowTotals> {
+        let below_2_63 = |n: u128| i64::try_from(n).ok().map(i64::cast_unsigned);
+        Some(NarrowTotals { weight: below_2_63(self.weight)?, tokens: below_2_63(self.tokens())? })
     }
 
     /// The share that a weight stands for, in millionths, rounded down.
@@ -61,6 +53,24 @@ impl Totals {
     }
 }
 
+/// Denominators below 2^63, for whom a gap takes two multiplications of 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NarrowTotals {
+    weight: u64,
+    tokens: u64,
+}
+
+impl NarrowTotals {
+    /// The gap of a project of this weight that has spent so much, no more than ΣT.
+    pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> i128 {
+        debug_assert!(spent <= u128::from(self.tokens));
+        let spent = u64::try_from(spent).unwrap_or(self.tokens);
+        let used = u128::from(spent) * u128::from(self.weight);
+        let due = u128::from(weight.thousandths()) * u128::from(self.tokens);
+        used.cast_signed() - due.cast_signed()
+    }
+}
+
 /// part / whole in millionths; both are below 2^100, and the part is no more than the whole.
 fn millionths(part: u128, whole: u128) -> u64 {
     let ppm = part.saturating_mul(1_000_000) / whole.max(1);
@@ -68,6 +78,7 @@ fn millionths(part: u128, whole: u128) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -78,9 +89,10 @@ mod tests {
     #[test]
     fn both_widths_agree_where_both_can_be_used() {
         let totals = Totals { weight: (1 << 63) - 1, spent: (1 << 63) - 1 };
+        let narrow_totals = totals.narrow().unwrap();
         for spent in [0, 1, (1 << 62) - 1, (1 << 63) - 1] {
             for w in [1, 999, CreditWeight::MAX.thousandths()].map(weight) {
-                let narrow = totals.narrow_gap(w, spent);
+                let narrow = narrow_totals.gap(w, spent);
                 let wide = totals.gap(w, spent);
                 assert_eq!(wide.low, narrow.cast_unsigned());
                 assert_eq!(wide.high, narrow >> 127, "the sign fills the upper half");
@@ -91,7 +103,7 @@ mod tests {
     #[test]
     fn one_token_decides_at_the_largest_numbers() {
         let most = u128::from(u64::MAX);
-        let totals = Totals { weight: 1 << 72, spent: most << 32 };
+        let totals = Totals { weight: 1 << 92, spent: most << 32 };
         let heavy = CreditWeight::MAX;
         assert!(totals.gap(heavy, most << 31) < totals.gap(heavy, (most << 31) + 1));
         assert!(totals.gap(weight(1), most) > totals.gap(weight(2), most));
@@ -103,6 +115,7 @@ mod tests {
     fn where_nothing_was_used_the_heavier_weight_is_owed_more() {
         let totals = Totals { weight: 4000, spent: 0 };
         assert!(totals.gap(weight(3000), 0) < totals.gap(weight(1000), 0));
-        assert!(totals.narrow_gap(weight(3000), 0) < totals.narrow_gap(weight(1000), 0));
+        let narrow = totals.narrow().unwrap();
+        assert!(narrow.gap(weight(3000), 0) < narrow.gap(weight(1000), 0));
     }
 }

@@ -122,7 +122,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// What a task is charged when it is given: its estimate, or in classic mode nothing.
-    pub(super) fn estimate(&self, task: usize) -> Tokens {
+    pub(super) fn charge(&self, task: usize) -> Tokens {
         let parts = self.snapshot.parts();
         match parts.mode {
             Mode::Classic => Tokens(0),
@@ -162,7 +162,7 @@ impl<'a> Ledger<'a> {
         let parts = self.snapshot.parts();
         let project = self.snapshot.project_of[task];
         let (spent, all_spent) = (self.accounts[project].spent, self.global_spent);
-        let estimate = self.estimate(task);
+        let estimate = self.charge(task);
         let is_over = |spent: u128, limit: Tokens| spent + u128::from(estimate.0) > limit.0.into();
         let own = parts.projects[project].budget_limit.filter(|limit| is_over(spent, *limit));
         let global = parts.global_budget.filter(|limit| is_over(all_spent, *limit));
@@ -214,7 +214,7 @@ impl<'a> Ledger<'a> {
         if let Some(number) = self.snapshot.workspace_of[task] {
             self.taken_by[number] = Some(task);
         }
-        let estimate = u128::from(self.estimate(task).0);
+        let estimate = u128::from(self.charge(task).0);
         self.accounts[project].spent += estimate;
         self.global_spent += estimate;
     }

@@ -15,22 +15,22 @@ pub enum Mode {
     Strict,
 }
 
-/// How large a project's share is against the others': 0.001 to 1 000 000 000, in thousandths.
+/// How large a project's share is against the others': 0.001 to 10^15, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CreditWeight(u64);
 
 impl CreditWeight {
     /// The weight of a project that states none: 1.0.
     pub const ONE: Self = Self(1000);
-    /// The heaviest weight: 1 000 000 000.
-    pub const MAX: Self = Self(1_000_000_000_000);
+    /// The heaviest weight: 10^15.
+    pub const MAX: Self = Self(1_000_000_000_000_000_000);
 
-    /// A weight given in thousandths, 1 to 10^12 of them.
+    /// A weight given in thousandths, 1 to 10^18 of them.
     pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
         if (1..=Self::MAX.0).contains(&thousandths) {
             Ok(Self(thousandths))
         } else {
-            Err(OutOfRange { allowed: "0.001 to 1000000000" })
+            Err(OutOfRange { allowed: "0.001 to 1000000000000000" })
         }
     }
 

@@ -66,16 +66,28 @@ impl<'a> Cursor<'a> {
         &mut self,
         names: [(&'static str, T); N],
     ) -> Result<T, Fault> {
+        let named = |text: &str| names.iter().find(|(name, _)| *name == text).map(|(_, it)| *it);
+        self.text_of(named, || {
+            let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
+            format!("one of {}", names.join(", "))
+        })
+    }
+
+    /// Reads text that stands for something else, and gives that. `expected` is what the field wants, for the
+    /// message where it stands for nothing.
+    pub(crate) fn text_of<T>(
+        &mut self,
+        meaning: impl FnOnce(&str) -> Option<T>,
+        expected: impl FnOnce() -> String,
+    ) -> Result<T, Fault> {
         if self.kind()? == Kind::Text {
             let start = self.offset;
-            let text = self.quoted()?;
-            if let Some((_, named)) = names.iter().find(|(name, _)| *name == text) {
-                return Ok(*named);
+            if let Some(meant) = meaning(&self.quoted()?) {
+                return Ok(meant);
             }
             self.offset = start;
         }
-        let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-        Err(self.wrong(&format!("one of {}", names.join(", "))))
+        Err(self.wrong(&expected()))
     }
 
     /// Reads `true` or `false`.
@@ -138,6 +150,16 @@ impl<'a> Cursor<'a> {
     pub(crate) fn object(
         &mut self,
         known: &'static [&'static str],
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.record(known, 0, each)
+    }
+
+    /// Reads such an object, of whose known fields the first `required` must be there.
+    pub(crate) fn record(
+        &mut self,
+        known: &'static [&'static str],
+        required: usize,
         mut each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut seen = 0u64;
@@ -152,7 +174,11 @@ impl<'a> Cursor<'a> {
             seen |= 1 << i;
             next = i + 1;
             each(known[i], cursor)
-        })
+        })?;
+        match (0..required).find(|i| seen & 1 << i == 0) {
+            Some(i) => Err(self.missing(known[i])),
+            None => Ok(()),
+        }
     }
 
     /// Reads a list, calling `each` at every element.

@@ -110,22 +110,28 @@ fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
     }
 }
 
-fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Box<str>, Tokens)>, Fault> {
+/// Reads the cached tokens of a request, each worker named once.
+pub(crate) fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Box<str>, Tokens)>, Fault> {
     let mark = cursor.mark();
     let mut cached: Vec<(Box<str>, Tokens)> = Vec::new();
     cursor.map(|worker, cursor| {
         cached.push((worker.into(), tokens(cursor)?));
         Ok(())
     })?;
-    let mut names: Vec<&str> = cached.iter().map(|(worker, _)| &**worker).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Fault::new(mark, "given twice").in_field(pair[0])),
+    match repeated(cached.iter().map(|(worker, _)| &**worker).collect()) {
+        Some(worker) => Err(Fault::new(mark, "given twice").in_field(worker)),
         None => Ok(cached),
     }
 }
 
-fn pin(cursor: &mut Cursor<'_>) -> Result<Pin, Fault> {
+/// The first of some keys, in their order, that is there more than once.
+pub(crate) fn repeated<K: Ord + Copy>(mut keys: Vec<K>) -> Option<K> {
+    keys.sort_unstable();
+    keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+/// Reads a pin.
+pub(crate) fn pin(cursor: &mut Cursor<'_>) -> Result<Pin, Fault> {
     let mut worker = None;
     let mut rank = None;
     cursor.object(PIN, |field, cursor| {

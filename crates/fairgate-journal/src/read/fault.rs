@@ -74,8 +74,17 @@ impl Fault {
 
 /// Text as a message may show it: no control characters, no quotes left open, not too long.
 pub(crate) fn printable(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN_CHARS).is_some() {
+    shortened(text, SHOWN_CHARS)
+}
+
+/// A path with many names in it, as a message may show it.
+pub(crate) fn printable_path(path: &str) -> String {
+    shortened(path, 20 * SHOWN_CHARS)
+}
+
+fn shortened(text: &str, most_chars: usize) -> String {
+    let mut shown: String = text.chars().take(most_chars).flat_map(char::escape_debug).collect();
+    if text.chars().nth(most_chars).is_some() {
         shown.push('…');
     }
     shown

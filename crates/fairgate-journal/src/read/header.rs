@@ -9,7 +9,9 @@ use crate::read::cursor::Cursor;
 use crate::read::fault::Fault;
 use crate::read::number::{count, fraction, tokens};
 use crate::read::policy::policy;
+use crate::read::snapshot::snapshot;
 use crate::read::worker::workers;
+use crate::start::Start;
 
 /// The version of the journal's form that this crate reads and writes.
 pub const VERSION: u64 = 1;
@@ -17,7 +19,7 @@ pub const VERSION: u64 = 1;
 /// The field of the first line that says that this is a journal, and of which version.
 pub(crate) const VERSION_FIELD: &str = "fairgate_journal";
 
-const HEADER: &[&str] = &[VERSION_FIELD, "pool"];
+const HEADER: &[&str] = &[VERSION_FIELD, "pool", "snapshot"];
 const POOL: &[&str] = &[
     "capacity",
     "policy",
@@ -28,13 +30,6 @@ const POOL: &[&str] = &[
     "busy_tokens",
     "busy_fraction",
 ];
-
-/// What a journal starts from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// An empty pool.
-    Fresh(PoolConfig),
-}
 
 /// Reads a policy that stands by itself, on one line or many. `text` may hold a node, such as
 /// `{"share":{"by":"tenant"}}`, or what has a policy in it: a pool, or the whole first line of a journal.
@@ -53,8 +48,10 @@ fn read_policy(text: &str) -> Result<Policy, Fault> {
         cursor.skip()
     })?;
     if is_header {
-        let Start::Fresh(config) = header(text)?;
-        return Ok(config.policy);
+        return Ok(match header(text)? {
+            Start::Fresh(config) => config.policy,
+            Start::Snapshot(snapshot) => snapshot.policy,
+        });
     }
     let mut cursor = Cursor::new(text);
     match is_pool {
@@ -92,8 +89,12 @@ pub(crate) fn header(text: &str) -> Result<Start, Fault> {
     let mut start = None;
     cursor.object(HEADER, |field, cursor| {
         match field {
+            VERSION_FIELD => return cursor.skip(),
+            _ if start.is_some() => {
+                return Err(cursor.fault("pool and snapshot exclude each other"));
+            }
             "pool" => start = Some(Start::Fresh(pool(cursor)?)),
-            _ => cursor.skip()?,
+            _ => start = Some(Start::Snapshot(Box::new(snapshot(cursor)?))),
         }
         Ok(())
     })?;

@@ -13,4 +13,5 @@ mod lines;
 mod number;
 mod policy;
 pub(crate) mod reader;
+mod snapshot;
 mod worker;

@@ -1,5 +1,7 @@
 //! Integers and decimals, exactly as they are written: a number's text is never made a float.
 
+use std::str::FromStr;
+
 use fairgate_core::units::{Alpha, Fraction, OutOfRange, TaskWeight, Tokens, Weight};
 
 use crate::read::cursor::Cursor;
@@ -27,6 +29,32 @@ pub(crate) fn weight(cursor: &mut Cursor<'_>) -> Result<Weight, Fault> {
     let mark = cursor.mark();
     let value = integer(cursor, 1, u64::MAX)?;
     Weight::new(value).map_err(|out| Fault::new(mark, out.to_string()))
+}
+
+/// Reads a counter that may be larger than any ordinary number: the decimal digits of it, as text.
+pub(crate) fn wide(cursor: &mut Cursor<'_>) -> Result<u128, Fault> {
+    digits(cursor, "an integer of 0 or more")
+}
+
+/// Reads such a counter that may be below 0.
+pub(crate) fn signed_wide(cursor: &mut Cursor<'_>) -> Result<i128, Fault> {
+    digits(cursor, "an integer")
+}
+
+/// Reads text that holds an integer, in the one way it may be written.
+fn digits<T: FromStr>(cursor: &mut Cursor<'_>, expected: &str) -> Result<T, Fault> {
+    let meaning = |text: &str| if is_plain(text) { text.parse().ok() } else { None };
+    cursor.text_of(meaning, || format!("{expected} of at most 128 bits, as text"))
+}
+
+/// Whether text is an integer without a plus, without leading zeros, and not -0.
+fn is_plain(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    match digits {
+        b"0" => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
 }
 
 /// Reads an integer of either sign.

@@ -8,8 +8,9 @@ use fairgate_core::units::Micros;
 use crate::error::JournalError;
 use crate::read::event::event;
 use crate::read::fault::Fault;
-use crate::read::header::{Start, header};
+use crate::read::header::header;
 use crate::read::lines::{Line, Lines};
+use crate::start::Start;
 
 /// The most bytes that an event's line may have: 64 MiB. A longer one is refused when that much of it was read.
 pub const MAX_EVENT_LINE_BYTES: u64 = 64 << 20;
@@ -34,13 +35,15 @@ impl<R: BufRead> Reader<R> {
         let Some(start) = reader.read_line(MAX_FIRST_LINE_BYTES, header)? else {
             return Err(JournalError::bad(1, "the journal is empty: its first line is missing"));
         };
+        reader.latest = start.now();
         reader.lines.release_buffer();
         Ok((start, reader))
     }
 
     /// Reads the next event and its time, or `None` at the end of the journal.
     ///
-    /// Times never decrease: an event before the latest one is an error.
+    /// Times never decrease: an event before the latest one, or before the snapshot that the journal starts
+    /// from, is an error.
     pub fn next_event(&mut self) -> Result<Option<(Micros, Event)>, JournalError> {
         if self.finished {
             return Ok(None);

@@ -174,7 +174,7 @@ impl<'a> Field<'a> {
 
     /// A weight, exact to the thousandth.
     pub(super) fn credit_weight(&self) -> Result<CreditWeight, ReadError> {
-        let allowed = "a number from 0.001 to 1000000000 with at most three decimals";
+        let allowed = "a number from 0.001 to 1000000000000000 with at most three decimals";
         let thousandths = thousandths(self.raw.get());
         let weight = thousandths.and_then(|t| CreditWeight::from_thousandths(t).ok());
         weight.ok_or_else(|| self.wrong(allowed))

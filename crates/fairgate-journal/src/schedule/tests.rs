@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 
 /// The error of a snapshot, as a user sees it.
@@ -103,8 +105,9 @@ fn weights_are_exact_to_the_thousandth() {
         ("1e-3", 1),
         ("12.5E+2", 1_250_000),
         ("0.00001e3", 10),
-        ("1000000000", 1_000_000_000_000),
-        ("999999999.999", 999_999_999_999),
+        ("1000000000000000", 1_000_000_000_000_000_000),
+        ("999999999999999.999", 999_999_999_999_999_999),
+        ("1e15", 1_000_000_000_000_000_000),
     ];
     for (number, thousandths) in accepted {
         assert_eq!(weight_of(number), Some(thousandths), "{number}");
@@ -118,8 +121,8 @@ fn weights_are_exact_to_the_thousandth() {
         "0.0009",
         "0.0005",
         "1.0001",
-        "1000000000.001",
-        "1e10",
+        "1000000000000000.001",
+        "1e16",
         "1e999999999999999999999",
         "1e-999999999999999999999",
         "0.10000000000000000001",
@@ -136,8 +139,11 @@ fn weights_are_exact_to_the_thousandth() {
 #[test]
 fn a_bad_weight_names_its_field() {
     let cases = [
-        ("0", "must be a number from 0.001 to 1000000000 with at most three decimals, not 0"),
-        ("-1", "must be a number from 0.001 to 1000000000 with at most three decimals, not -1"),
+        ("0", "must be a number from 0.001 to 1000000000000000 with at most three decimals, not 0"),
+        (
+            "-1",
+            "must be a number from 0.001 to 1000000000000000 with at most three decimals, not -1",
+        ),
         ("NaN", "NaN is not a finite number"),
         ("Infinity", "Infinity is not a finite number"),
         ("-Infinity", "-Infinity is not a finite number"),
@@ -248,4 +254,77 @@ fn assignments_are_a_json_list() {
     write_assignments(&mut out, &[assignment], Layout::Compact).unwrap();
     let expected = "[{\"agent_id\":\"a\\\"1\",\"task_id\":\"t\",\"project_id\":\"p\"}]\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+/// The explanation of a snapshot, as JSON.
+fn explained(text: &str) -> serde_json::Value {
+    let snapshot = read_snapshot(text).unwrap();
+    let mut out = Vec::new();
+    let explanation = fairgate_core::proportional::explain(&snapshot);
+    write_explanation(&mut out, &explanation, Layout::Compact).unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
+const TWO_PROJECTS: &str = r#"{"mode":"strict","default_estimated_tokens":100,
+    "projects":[{"id":"A","credit_weight":3.25},{"id":"B","credit_weight":0.75,"budget_limit":600}],
+    "tasks":[{"id":"a1","project_id":"A","status":"READY","preferred_workspace_id":"w"},
+             {"id":"a2","project_id":"A","status":"READY","priority":200},
+             {"id":"b1","project_id":"B","status":"READY"},
+             {"id":"b2","project_id":"B","status":"READY","estimated_tokens":101},
+             {"id":"b3","project_id":"B","status":"READY","preferred_workspace_id":"w","priority":7}],
+    "agents":[{"id":"x","state":"IDLE"}],
+    "project_token_usage":{"A":1000,"B":500},"tasks_completed_in_window":{"A":1,"B":1}}"#;
+
+#[test]
+fn an_explanation_has_codes_sentences_and_numbers() {
+    let explanation = explained(TWO_PROJECTS);
+    assert_eq!(explanation["assignments"][0]["task_id"], "a1");
+    let [a, b] = [0, 1].map(|i| &explanation["projects"][i]);
+    assert_eq!(a["reason"], "took_the_last_agent");
+    assert_eq!(
+        a["text"],
+        "Of its ready tasks (2) no more than 1 went to agents: the last idle agent, x, went to a1 of the same \
+         project."
+    );
+    assert_eq!(a["credit_weight"].to_string(), "3.25");
+    assert_eq!((&a["spent"], &a["agents"], &a["given"]), (&1100.into(), &1.into(), &1.into()));
+    assert_eq!(a["share"]["target_ppm"], 812_500);
+    assert_eq!(a["share"]["actual_ppm"], 666_666);
+    assert_eq!(a["share"]["gap_ppm"], -145_834);
+    assert_eq!(a["share"]["weight_total"].to_string(), "4");
+    assert_eq!(b["reason"], "lost_to");
+    assert_eq!(b["budget_left"], 100);
+    assert_eq!(b["lost_to"]["project_id"], "A");
+    assert_eq!(b["lost_to"]["by"], "gap");
+    assert_eq!(b["lost_to"]["by_ppm"], 291_667);
+    assert_eq!(
+        b["text"],
+        "Of its ready tasks (3) none went to an agent: the last idle agent, x, went to project A, which had 66.6 % \
+         of the tokens against a share of 81.2 %, while this one had 33.3 % of the tokens against a share of \
+         18.7 %, a difference of 29.1 %."
+    );
+}
+
+#[test]
+fn every_ready_task_is_explained() {
+    let explanation = explained(TWO_PROJECTS);
+    let tasks = explanation["tasks"].as_array().unwrap();
+    let of = |id: &str| tasks.iter().find(|task| task["task_id"] == id).unwrap();
+    assert_eq!(tasks.len(), 5);
+    assert_eq!(of("a1")["reason"], "given");
+    assert_eq!(of("a1")["agent_id"], "x");
+    assert_eq!(of("a2")["reason"], "took_the_last_agent");
+    assert_eq!(of("a2")["went_first"], "a1");
+    assert_eq!(of("b1")["reason"], "lost_to");
+    let over = serde_json::json!([
+        {"code": "over_project_budget", "spent": 500, "estimate": 101, "limit": 600},
+    ]);
+    assert_eq!(of("b2")["obstacles"], over);
+    assert_eq!(
+        of("b2")["text"],
+        "It cannot start: its estimate of 101 does not fit, as the project has spent 500 of its 600 tokens."
+    );
+    let taken =
+        serde_json::json!([{"code": "workspace_locked", "workspace": "w", "taken_by_task": "a1"}]);
+    assert_eq!(of("b3")["obstacles"], taken);
 }

@@ -3,6 +3,7 @@
 use fairgate_core::decision::{Decision, Grant, Reject};
 use fairgate_core::units::Micros;
 
+use crate::write::explain::{place, why};
 use crate::write::json::Json;
 
 /// Writes a decision's line.
@@ -27,9 +28,9 @@ pub(crate) fn decision(json: &mut Json, at: Micros, decision: &Decision) {
 fn grant(json: &mut Json, grant: &Grant) {
     json.field("waited_us", grant.waited.0);
     json.optional("brownout", grant.brownout);
-    if let Some(place) = &grant.place {
-        json.text_field("worker", &place.worker);
-        json.field("rank", place.rank);
+    place(json, grant.place.as_ref());
+    if let Some(numbers) = &grant.why {
+        why(json.name("why"), numbers);
     }
 }
 

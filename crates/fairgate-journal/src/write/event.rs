@@ -1,8 +1,8 @@
 //! The events.
 
-use fairgate_core::attribute::Attribute;
-use fairgate_core::event::{Event, Submit};
-use fairgate_core::units::{Micros, TaskWeight};
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::event::{Event, Pin, Submit};
+use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
 use crate::write::header::worker;
 use crate::write::json::{Decimal, Json};
@@ -62,18 +62,15 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-fn flow(json: &mut Json, by: Attribute, name: &str) {
+/// Writes what names a flow.
+pub(crate) fn flow(json: &mut Json, by: Attribute, name: &str) {
     json.text_field("by", by.name());
     json.text_field("flow", name);
 }
 
 fn submit(json: &mut Json, submit: &Submit) {
     json.text_field("id", &submit.id);
-    for attribute in Attribute::ALL {
-        if let Some(value) = submit.attributes.get(attribute) {
-            json.text_field(attribute.name(), value);
-        }
-    }
+    attributes(json, &submit.attributes);
     json.optional("cost", submit.cost.map(|t| t.0));
     if submit.priority != 0 {
         json.field("priority", submit.priority);
@@ -82,23 +79,48 @@ fn submit(json: &mut Json, submit: &Submit) {
         json.field("weight", Decimal { units: submit.weight.thousandths(), scale: 1000 });
     }
     json.optional("input", submit.input.map(|t| t.0));
-    if !submit.cached.is_empty() {
-        json.name("cached").object(|json| {
-            for (worker, tokens) in &submit.cached {
-                json.field(worker, tokens.0);
-            }
-        });
+    cached(json, &submit.cached);
+    places(json, submit.pin.as_ref(), submit.allow.as_deref(), &submit.requires);
+}
+
+/// Writes the attributes that a request has.
+pub(crate) fn attributes(json: &mut Json, attributes: &Attributes) {
+    for attribute in Attribute::ALL {
+        if let Some(value) = attributes.get(attribute) {
+            json.text_field(attribute.name(), value);
+        }
     }
-    if let Some(pin) = &submit.pin {
+}
+
+/// Writes what of a request is cached, where anything is.
+pub(crate) fn cached(json: &mut Json, cached: &[(Box<str>, Tokens)]) {
+    if cached.is_empty() {
+        return;
+    }
+    json.name("cached").object(|json| {
+        for (worker, tokens) in cached {
+            json.field(worker, tokens.0);
+        }
+    });
+}
+
+/// Writes what a request says about where it may run.
+pub(crate) fn places(
+    json: &mut Json,
+    pin: Option<&Pin>,
+    allow: Option<&[Box<str>]>,
+    requires: &[Box<str>],
+) {
+    if let Some(pin) = pin {
         json.name("pin").object(|json| {
             json.text_field("worker", &pin.worker);
             json.optional("rank", pin.rank);
         });
     }
-    if let Some(allow) = &submit.allow {
+    if let Some(allow) = allow {
         json.texts("allow", allow);
     }
-    if !submit.requires.is_empty() {
-        json.texts("requires", &submit.requires);
+    if !requires.is_empty() {
+        json.texts("requires", requires);
     }
 }

@@ -27,11 +27,27 @@ impl Json {
         self.0.push('\n');
     }
 
+    /// Begins an object or a list as the next value.
+    pub(crate) fn open(&mut self, bracket: char) {
+        self.0.push(bracket);
+    }
+
+    /// Ends it.
+    pub(crate) fn close(&mut self, bracket: char) {
+        self.0.push(bracket);
+    }
+
+    /// Begins an element of a list.
+    pub(crate) fn element(&mut self) -> &mut Self {
+        self.comma();
+        self
+    }
+
     /// Writes an object as the next value.
     pub(crate) fn object(&mut self, fields: impl FnOnce(&mut Self)) {
-        self.0.push('{');
+        self.open('{');
         fields(self);
-        self.0.push('}');
+        self.close('}');
     }
 
     /// Writes a list as the next value, by `element` for each.
@@ -40,12 +56,11 @@ impl Json {
         elements: impl IntoIterator<Item = T>,
         mut element: impl FnMut(&mut Self, T),
     ) {
-        self.0.push('[');
+        self.open('[');
         for each in elements {
-            self.comma();
-            element(self, each);
+            element(self.element(), each);
         }
-        self.0.push(']');
+        self.close(']');
     }
 
     /// Writes text as the next value.
@@ -89,12 +104,24 @@ impl Json {
         }
     }
 
+    /// Writes a field that is an integer too large for many readers of JSON, or that may become so: its digits,
+    /// as text.
+    pub(crate) fn wide_field(&mut self, name: &str, value: impl Display) {
+        self.name(name).wide(value);
+    }
+
+    /// Writes such an integer as the next value.
+    pub(crate) fn wide(&mut self, value: impl Display) {
+        self.display(format_args!("\"{value}\""));
+    }
+
     /// Writes a field that is a list of text.
     pub(crate) fn texts(&mut self, name: &str, values: &[Box<str>]) {
         self.name(name).list(values, |json, value| json.text(value));
     }
 
-    fn display(&mut self, value: impl Display) {
+    /// Writes a number, `true` or `false` as the next value.
+    pub(crate) fn display(&mut self, value: impl Display) {
         // Writing to a string cannot fail.
         let _ = write!(self.0, "{value}");
     }

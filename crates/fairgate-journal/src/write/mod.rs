@@ -3,7 +3,9 @@
 
 mod decision;
 mod event;
+pub(crate) mod explain;
 mod header;
 mod json;
 pub(crate) mod policy;
+mod snapshot;
 pub(crate) mod writer;

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, WorkerState};
+use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 
 use crate::write::json::Json;
-use crate::write::{decision, event, header};
+use crate::write::{decision, event, header, snapshot};
 
-/// Writes lines of a journal, or of decisions. Each line reaches `W` whole, in one call.
+/// Writes lines of a journal, or of decisions. Each line, but for a snapshot's, reaches `W` whole, in one call.
 ///
 /// ```
 /// use fairgate_core::event::Event;
@@ -45,12 +46,47 @@ impl<W: Write> Writer<W> {
         self.write_line(|json| header::header(json, config))
     }
 
+    /// Writes the first line of a journal that goes on from here: `{"fairgate_journal":1,"snapshot":{…}}`.
+    ///
+    /// What reads it gets the same snapshot. Its fields are called as in [`Snapshot`], and by the names that
+    /// headers and events have where those hold the same. Counters of 128 bits (deficits, virtual time, what
+    /// flows have been served, …) are JSON strings of decimal digits, whatever their value, since few readers of
+    /// JSON have numbers so large; everything else is an ordinary number.
+    ///
+    /// The line is long where much waits, and reaches `W` in many parts: let a journal be seen under its name
+    /// only when all of this line is in it. A worker of which state, ranks or taints are not stated, as
+    /// [`Pool::snapshot`](fairgate_core::Pool::snapshot) states them, is an error of kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), and nothing is written.
+    ///
+    /// ```
+    /// use fairgate_core::Pool;
+    /// use fairgate_core::event::PoolConfig;
+    /// use fairgate_journal::{Reader, Start, Writer, parse_policy};
+    ///
+    /// let pool = Pool::new(PoolConfig::new(2, parse_policy(r#"{"share":{"by":"tenant"}}"#)?));
+    /// let mut writer = Writer::new(Vec::new());
+    /// writer.write_snapshot(&pool.snapshot())?;
+    /// let (start, _) = Reader::open(&writer.into_inner()[..])?;
+    /// assert_eq!(start, Start::Snapshot(Box::new(pool.snapshot())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_snapshot(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        self.line.clear();
+        snapshot::write(&mut self.line, &mut self.output, snapshot)
+    }
+
     /// Writes an event.
     pub fn write_event(&mut self, at: Micros, event: &Event) -> io::Result<()> {
         self.write_line(|json| event::event(json, at, event))
     }
 
     /// Writes a decision.
+    ///
+    /// A grant that carries its [`Why`](fairgate_core::explain::Why) has it in the field `why`:
+    /// `{"cost":…,"levels":[{"by":…,"flow":…,"rule":…,"standing":{…},"runner_up":{"flow":…,"standing":{…}}}]}`, from
+    /// the root of the tree down. `rule` is `stayed`, `visited` or `bulk` (then with `bulk_rounds`) in a drr node,
+    /// `lowest_score` or `below_its_slots` in a share node, `largest_load` or `late` in a load node. A standing says
+    /// of which `kind` of node it is, and has its numbers under names with their units.
     pub fn write_decision(&mut self, at: Micros, decision: &Decision) -> io::Result<()> {
         self.write_line(|json| decision::decision(json, at, decision))
     }

@@ -50,8 +50,8 @@ pub struct Shape {
     pub workers: bool,
     /// Whether policy events occur.
     pub policy_changes: bool,
-    /// Whether hold, weight, cap and capacity events occur.
-    pub controls: bool,
+    /// How many hold, weight, cap, capacity, policy, worker and tick events come with 85 others.
+    pub controls: u64,
     /// Whether requests may expire or be pushed out.
     pub limits: bool,
     /// The distribution of costs; drawn for each journal where absent.
@@ -69,7 +69,7 @@ impl Shape {
             capacity: 0..=8,
             workers: false,
             policy_changes: true,
-            controls: true,
+            controls: 15,
             limits: true,
             costs: None,
         }
@@ -118,6 +118,21 @@ impl Shape {
         Self { workers: true, events: 300, ..Self::small() }
     }
 
+    /// A few flows that are held, resumed, capped and expired all the time.
+    pub fn restless() -> Self {
+        Self {
+            flows: 2..=3,
+            kinds: vec![Kind::Share, Kind::Share, Kind::Drr],
+            depth: 1..=2,
+            capacity: 1..=4,
+            events: 600,
+            controls: 35,
+            policy_changes: false,
+            costs: Some(Costs::Ordinary),
+            ..Self::small()
+        }
+    }
+
     /// Every shape that runs quickly, with its name.
     pub fn quick() -> Vec<(&'static str, Self)> {
         vec![
@@ -128,6 +143,7 @@ impl Shape {
             ("load", Self::load()),
             ("tree", Self::tree()),
             ("workers", Self::workers()),
+            ("restless", Self::restless()),
         ]
     }
 }

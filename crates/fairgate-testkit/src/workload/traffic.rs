@@ -46,6 +46,7 @@ pub struct Traffic {
 struct Known {
     id: Box<str>,
     cost: u64,
+    at: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -139,11 +140,23 @@ impl Traffic {
     /// Where nobody decides: supposes that first come is first served.
     pub fn guess(&mut self) {
         self.guessing = true;
+        self.guess_who_left();
         while (self.flying.len() as u128) < u128::from(self.capacity) && !self.waiting.is_empty() {
             // Not always the oldest, or what a policy prefers would never be released.
             let any = self.rng.percent(40);
             let index = if any { self.rng.index(self.waiting.len()) } else { 0 };
             self.flying.push(self.waiting.remove(index));
+        }
+    }
+
+    /// Supposes that the last comers are refused by a full queue, and forgets what has expired.
+    fn guess_who_left(&mut self) {
+        let (now, timeout) = (self.now, self.config.queue_timeout);
+        self.waiting.retain(|known| timeout.is_none_or(|timeout| now - known.at < timeout.0));
+        let free = self.capacity.saturating_sub(self.flying.len() as u64);
+        let most = self.config.max_queue.map(|most| most.saturating_add(free));
+        while most.is_some_and(|most| self.waiting.len() as u64 > most) {
+            self.ended.extend(self.waiting.pop().map(|known| known.id));
         }
     }
 
@@ -176,7 +189,7 @@ impl Traffic {
             Phase::Steady => (42, 43),
             Phase::Drain => (5, 80),
         };
-        let controls = if self.shape.controls { 15 } else { 3 };
+        let controls = self.shape.controls;
         let choices = [(submits, Choice::Submit), (ends, Choice::End), (controls, Choice::Control)];
         self.rng.weighted(&choices)
     }
@@ -193,7 +206,7 @@ impl Traffic {
         let id = self.new_id();
         let submit = self.submits.submit(&mut self.rng, &id);
         let cost = submit.cost.or(submit.input).map_or(1, |tokens| tokens.0.max(1));
-        self.waiting.push(Known { id, cost });
+        self.waiting.push(Known { id, cost, at: self.now });
         Event::Submit(Box::new(submit))
     }
 
@@ -211,11 +224,9 @@ impl Traffic {
         if self.shape.workers && self.rng.percent(15) {
             return Event::FirstToken { id: self.some_id() };
         }
-        if self.guessing && self.rng.percent(40) {
+        let draining = matches!(self.phase, Phase::Drain);
+        if self.guessing && self.rng.percent(if draining { 60 } else { 30 }) {
             return self.end_again();
-        }
-        if self.guessing && matches!(self.phase, Phase::Drain) && self.rng.percent(30) {
-            return self.cancel_of(false);
         }
         match self.rng.range(1..=100) {
             1..=80 => self.release_flying(),
@@ -231,10 +242,10 @@ impl Traffic {
     /// Ends what was supposed to have ended: the guess that it flew may have been wrong.
     fn end_again(&mut self) -> Event {
         if self.doubtful.is_empty() {
-            return Event::Release { id: self.some_id(), tokens: None };
+            return self.cancel_of(false);
         }
         let index = self.rng.index(self.doubtful.len());
-        if self.rng.percent(50) {
+        if self.rng.percent(40) {
             let tokens = Some(Tokens(self.rng.range(0..=5000)));
             return Event::Release { id: self.doubtful[index].clone(), tokens };
         }
@@ -288,9 +299,6 @@ impl Traffic {
             let policy = trees::policy(&mut self.rng, &self.shape, self.submits.names);
             self.policy = policy.clone();
             return Event::Policy(policy);
-        }
-        if !self.shape.controls {
-            return Event::Tick;
         }
         // A drain opens what a burst has shut.
         let opening = matches!(self.phase, Phase::Drain) && self.rng.percent(75);

@@ -1,0 +1,128 @@
+//! A pool's whole state: the first line of a journal that goes on from another.
+
+mod counters;
+mod directives;
+mod request;
+
+use fairgate_core::event::WorkerChange;
+use fairgate_core::policy::BusyThresholds;
+use fairgate_core::snapshot::{Snapshot, WorkersSnapshot};
+use fairgate_core::units::{Micros, Ticks};
+
+use crate::read::cursor::Cursor;
+use crate::read::fault::Fault;
+use crate::read::number::{count, fraction, small_count, tokens};
+use crate::read::policy::policy;
+use crate::read::snapshot::directives::{caps, holds, weights};
+use crate::read::worker;
+
+/// The fields of a snapshot, those that must be there first, as in every list below.
+const SNAPSHOT: &[&str] = &[
+    "now",
+    "ticks",
+    "next_seq",
+    "grants",
+    "capacity",
+    "policy",
+    "holds",
+    "weights",
+    "caps",
+    "requests",
+    "root",
+    "max_queue",
+    "queue_timeout_us",
+    "brownout_wait_us",
+    "busy_tokens",
+    "busy_fraction",
+    "workers",
+];
+const WORKERS: &[&str] = &["next_number", "list"];
+const WORKER: &[&str] = &["number", "name", "state", "ranks", "taints", "slots", "batch_tokens"];
+
+/// Reads a snapshot. That it describes a pool is for the core to check.
+pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
+    let (mut now, mut ticks, mut next_seq, mut grants, mut capacity) = (0, 0, 0, 0, 0);
+    let (mut max_queue, mut queue_timeout, mut brownout_wait) = (None, None, None);
+    let (mut tree, mut root, mut known_workers) = (None, None, None);
+    let (mut held, mut weighed, mut capped) = (Vec::new(), Vec::new(), Vec::new());
+    let mut requests = Vec::new();
+    let mut busy = BusyThresholds::default();
+    cursor.record(SNAPSHOT, 11, |field, cursor| {
+        match field {
+            "now" => now = count(cursor)?,
+            "ticks" => ticks = count(cursor)?,
+            "next_seq" => next_seq = count(cursor)?,
+            "grants" => grants = count(cursor)?,
+            "capacity" => capacity = count(cursor)?,
+            "policy" => tree = Some(policy(cursor)?),
+            "holds" => held = holds(cursor)?,
+            "weights" => weighed = weights(cursor)?,
+            "caps" => capped = caps(cursor)?,
+            "requests" => requests = list(cursor, request::request)?,
+            "root" => root = Some(counters::node(cursor)?),
+            "max_queue" => max_queue = Some(count(cursor)?),
+            "queue_timeout_us" => queue_timeout = Some(Micros(count(cursor)?)),
+            "brownout_wait_us" => brownout_wait = Some(Micros(count(cursor)?)),
+            "busy_tokens" => busy.tokens = Some(tokens(cursor)?),
+            "busy_fraction" => busy.fraction = Some(fraction(cursor)?),
+            _ => known_workers = Some(workers(cursor)?),
+        }
+        Ok(())
+    })?;
+    Ok(Snapshot {
+        now: Micros(now),
+        ticks: Ticks(ticks),
+        next_seq,
+        grants,
+        capacity,
+        policy: tree.ok_or_else(|| cursor.missing("policy"))?,
+        max_queue,
+        queue_timeout,
+        brownout_wait,
+        busy,
+        holds: held,
+        weights: weighed,
+        caps: capped,
+        workers: known_workers,
+        requests,
+        root: root.ok_or_else(|| cursor.missing("root"))?,
+    })
+}
+
+/// Reads a list, each element by `read`.
+fn list<T>(
+    cursor: &mut Cursor<'_>,
+    read: fn(&mut Cursor<'_>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
+    let mut elements = Vec::new();
+    cursor.list(|cursor| {
+        elements.push(read(cursor)?);
+        Ok(())
+    })?;
+    Ok(elements)
+}
+
+fn workers(cursor: &mut Cursor<'_>) -> Result<WorkersSnapshot, Fault> {
+    let mut workers = WorkersSnapshot::default();
+    cursor.record(WORKERS, 2, |field, cursor| {
+        match field {
+            "next_number" => workers.next_number = small_count(cursor, u32::MAX)?,
+            _ => workers.list = list(cursor, numbered_worker)?,
+        }
+        Ok(())
+    })?;
+    Ok(workers)
+}
+
+fn numbered_worker(cursor: &mut Cursor<'_>) -> Result<(u32, WorkerChange), Fault> {
+    let mut number = 0;
+    let mut worker = WorkerChange::default();
+    cursor.record(WORKER, 5, |field, cursor| match field {
+        "number" => {
+            number = small_count(cursor, u32::MAX)?;
+            Ok(())
+        }
+        _ => worker::field(&mut worker, field, cursor),
+    })?;
+    Ok((number, worker))
+}

@@ -1,0 +1,84 @@
+//! What events have said about flows, in a snapshot: each list names a flow once.
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::units::Weight;
+
+use super::list;
+use crate::read::cursor::Cursor;
+use crate::read::event::repeated;
+use crate::read::fault::{Fault, printable};
+use crate::read::number::{count, weight};
+use crate::read::policy::attribute;
+
+const HOLD: &[&str] = &["by", "flow"];
+const WEIGHT: &[&str] = &["by", "flow", "weight"];
+const CAP: &[&str] = &["by", "flow", "slots"];
+
+type ByFlow<T> = Vec<(Attribute, Box<str>, T)>;
+
+/// Reads the flows that are held.
+pub(super) fn holds(cursor: &mut Cursor<'_>) -> Result<Vec<(Attribute, Box<str>)>, Fault> {
+    let mark = cursor.mark();
+    let holds = list(cursor, |cursor| flow(cursor, HOLD, Cursor::skip))?;
+    no_flow_twice(mark, holds.iter().map(|(by, flow)| (*by, &**flow)).collect())?;
+    Ok(holds)
+}
+
+/// Reads the weights that events have set.
+pub(super) fn weights(cursor: &mut Cursor<'_>) -> Result<ByFlow<Weight>, Fault> {
+    let mark = cursor.mark();
+    let weights = list(cursor, |cursor| {
+        let mut value = None;
+        let (by, flow) = flow(cursor, WEIGHT, |cursor| {
+            value = Some(weight(cursor)?);
+            Ok(())
+        })?;
+        Ok((by, flow, value.ok_or_else(|| cursor.missing("weight"))?))
+    })?;
+    no_flow_twice(mark, weights.iter().map(|(by, flow, _)| (*by, &**flow)).collect())?;
+    Ok(weights)
+}
+
+/// Reads the caps that events have set.
+pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<ByFlow<Option<u64>>, Fault> {
+    let mark = cursor.mark();
+    let caps = list(cursor, |cursor| {
+        let mut slots = None;
+        let (by, flow) = flow(cursor, CAP, |cursor| {
+            slots = Some(count(cursor)?);
+            Ok(())
+        })?;
+        Ok((by, flow, slots))
+    })?;
+    no_flow_twice(mark, caps.iter().map(|(by, flow, _)| (*by, &**flow)).collect())?;
+    Ok(caps)
+}
+
+/// Reads what names a flow, and by `besides` what is said about it.
+fn flow<'a>(
+    cursor: &mut Cursor<'a>,
+    known: &'static [&'static str],
+    mut besides: impl FnMut(&mut Cursor<'a>) -> Result<(), Fault>,
+) -> Result<(Attribute, Box<str>), Fault> {
+    let mut by = None;
+    let mut flow = Box::default();
+    cursor.record(known, 2, |field, cursor| {
+        match field {
+            "by" => by = Some(attribute(cursor)?),
+            "flow" => flow = cursor.text()?.into(),
+            _ => besides(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok((by.ok_or_else(|| cursor.missing("by"))?, flow))
+}
+
+fn no_flow_twice(mark: usize, flows: Vec<(Attribute, &str)>) -> Result<(), Fault> {
+    match repeated(flows) {
+        None => Ok(()),
+        Some((by, flow)) => {
+            let flow = printable(flow);
+            Err(Fault::new(mark, format!("{} \"{flow}\" is listed twice", by.name())))
+        }
+    }
+}

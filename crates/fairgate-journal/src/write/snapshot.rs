@@ -1,0 +1,129 @@
+//! A pool's whole state, passed on in parts: a million waiting requests are never one text in memory.
+
+mod counters;
+mod request;
+
+use std::io::{self, Write};
+
+use fairgate_core::event::WorkerChange;
+use fairgate_core::snapshot::{Snapshot, WorkersSnapshot};
+
+use crate::read::header::{VERSION, VERSION_FIELD};
+use crate::write::event::flow;
+use crate::write::header::worker;
+use crate::write::json::Json;
+use crate::write::policy::{busy, node};
+
+/// How many bytes are gathered before they are passed on.
+const PART_BYTES: usize = 64 << 10;
+
+/// Text on its way to `W`.
+struct Parts<'a, W> {
+    json: &'a mut Json,
+    output: &'a mut W,
+}
+
+impl<W: Write> Parts<'_, W> {
+    /// Passes on what was gathered, once it is much. To be called only between values: what comes next begins
+    /// with a comma or a bracket that closes.
+    fn pass_on(&mut self) -> io::Result<()> {
+        match self.json.as_str().len() < PART_BYTES {
+            true => Ok(()),
+            false => self.pass_on_all(),
+        }
+    }
+
+    fn pass_on_all(&mut self) -> io::Result<()> {
+        self.output.write_all(self.json.as_str().as_bytes())?;
+        self.json.clear();
+        Ok(())
+    }
+}
+
+/// Writes the first line of a journal that starts from this snapshot. `json` is empty, before and after.
+pub(crate) fn write(
+    json: &mut Json,
+    output: &mut impl Write,
+    snapshot: &Snapshot,
+) -> io::Result<()> {
+    check_workers(snapshot)?;
+    let mut parts = Parts { json, output };
+    parts.json.open('{');
+    parts.json.field(VERSION_FIELD, VERSION);
+    parts.json.name("snapshot").open('{');
+    pool(parts.json, snapshot);
+    parts.json.name("requests").open('[');
+    for each in &snapshot.requests {
+        parts.json.element().object(|json| request::request(json, each));
+        parts.pass_on()?;
+    }
+    parts.json.close(']');
+    parts.json.name("root");
+    counters::node(&mut parts, &snapshot.root)?;
+    parts.json.close('}');
+    parts.json.close('}');
+    parts.json.end_line();
+    parts.pass_on_all()
+}
+
+fn check_workers(snapshot: &Snapshot) -> io::Result<()> {
+    let unstated = |w: &WorkerChange| w.state.is_none() || w.ranks.is_none() || w.taints.is_none();
+    let mut workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
+    match workers.find(|(_, worker)| unstated(worker)) {
+        None => Ok(()),
+        Some((_, worker)) => {
+            let problem = format!("worker {:?} of a snapshot must state all it is", worker.name);
+            Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+        }
+    }
+}
+
+/// Writes what is not one per request or per flow.
+fn pool(json: &mut Json, snapshot: &Snapshot) {
+    json.field("now", snapshot.now.0);
+    json.field("ticks", snapshot.ticks.0);
+    json.field("next_seq", snapshot.next_seq);
+    json.field("grants", snapshot.grants);
+    json.field("capacity", snapshot.capacity);
+    node(json.name("policy"), snapshot.policy.root());
+    json.optional("max_queue", snapshot.max_queue);
+    json.optional("queue_timeout_us", snapshot.queue_timeout.map(|t| t.0));
+    json.optional("brownout_wait_us", snapshot.brownout_wait.map(|t| t.0));
+    busy(json, &snapshot.busy);
+    directives(json, snapshot);
+    if let Some(it) = &snapshot.workers {
+        json.name("workers").object(|json| workers(json, it));
+    }
+}
+
+fn directives(json: &mut Json, snapshot: &Snapshot) {
+    json.name("holds").list(&snapshot.holds, |json, (by, name)| {
+        json.object(|json| flow(json, *by, name));
+    });
+    json.name("weights").list(&snapshot.weights, |json, (by, name, weight)| {
+        json.object(|json| {
+            flow(json, *by, name);
+            json.field("weight", weight.get());
+        });
+    });
+    json.name("caps").list(&snapshot.caps, |json, (by, name, slots)| {
+        json.object(|json| {
+            flow(json, *by, name);
+            json.optional("slots", *slots);
+        });
+    });
+}
+
+fn workers(json: &mut Json, workers: &WorkersSnapshot) {
+    json.field("next_number", workers.next_number);
+    json.name("list").list(&workers.list, |json, (number, each)| {
+        json.object(|json| {
+            json.field("number", number);
+            json.text_field("name", &each.name);
+            if let Some(state) = each.state {
+                json.text_field("state", state.name());
+            }
+            worker(json, each);
+        });
+    });
+}

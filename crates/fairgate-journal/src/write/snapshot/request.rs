@@ -1,0 +1,40 @@
+//! The requests of a snapshot.
+
+use fairgate_core::snapshot::{FlightSnapshot, RequestSnapshot};
+
+use crate::write::event::{attributes, cached, places};
+use crate::write::json::{Decimal, Json};
+
+/// Writes the fields of a request.
+pub(super) fn request(json: &mut Json, request: &RequestSnapshot) {
+    json.text_field("id", &request.id);
+    json.field("seq", request.seq);
+    json.field("at", request.at.0);
+    json.field("tick", request.tick.0);
+    json.field("cost", request.cost.0);
+    json.field("input", request.input.0);
+    json.field("cached_best", request.cached_best.0);
+    json.field("priority", request.priority);
+    json.field("weight", Decimal { units: request.weight.thousandths(), scale: 1000 });
+    attributes(json, &request.attributes);
+    cached(json, &request.cached);
+    places(json, request.pin.as_ref(), request.allow.as_deref(), &request.requires);
+    if let Some(it) = &request.flight {
+        json.name("flight").object(|json| flight(json, it));
+    }
+}
+
+fn flight(json: &mut Json, flight: &FlightSnapshot) {
+    json.field("granted_at", flight.granted_at.0);
+    json.field("number", flight.number);
+    json.field("prefill", flight.prefill.0);
+    if let Some(generations) = &flight.generations {
+        json.name("generations").list(generations, Json::display);
+    }
+    if let Some((worker, rank)) = flight.place {
+        json.name("place").object(|json| {
+            json.field("worker_number", worker);
+            json.field("rank", rank);
+        });
+    }
+}

@@ -1,0 +1,168 @@
+//! The form of what explains: why a grant was made, where a request is, and how far flows are from their shares.
+#![allow(clippy::unwrap_used)]
+
+use fairgate_core::Pool;
+use fairgate_core::decision::{Decision, Grant, Sink};
+use fairgate_core::explain::{Choice, Rule, Standing, Whereabouts, Why};
+use fairgate_core::fairness::{FlowFairness, NodeFairness};
+use fairgate_core::units::{Alpha, Micros, PerWeight, Ticks, Tokens, Weight};
+use fairgate_journal::{Reader, Writer, write_fairness, write_whereabouts};
+use fairgate_testkit::workload::{Shape, generate_answered};
+
+/// Takes decisions, and asks why for every grant.
+#[derive(Default)]
+struct Curious(Vec<Decision>);
+
+impl Sink for Curious {
+    fn decided(&mut self, decision: Decision) {
+        self.0.push(decision);
+    }
+
+    fn wants_why(&self, _id: &str) -> bool {
+        true
+    }
+}
+
+/// The pool after a journal, and the lines of its decisions.
+fn replay(journal: &str) -> (Pool, Vec<String>) {
+    let (start, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let mut pool = start.into_pool().unwrap();
+    let mut lines = Vec::new();
+    while let Some((at, event)) = reader.next_event().unwrap() {
+        let mut sink = Curious::default();
+        pool.apply(at, event, &mut sink).unwrap();
+        lines.extend(sink.0.iter().map(|decision| line(at, decision)));
+    }
+    (pool, lines)
+}
+
+fn line(at: Micros, decision: &Decision) -> String {
+    let mut writer = Writer::new(Vec::new());
+    writer.write_decision(at, decision).unwrap();
+    String::from_utf8(writer.into_inner()).unwrap().trim_end().into()
+}
+
+const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"chat":4},"inside":{"load":{"by":"agent"}}}}}]}},"workers":[{"name":"w0"}]}}
+{"at":1,"event":"submit","id":"r1","class":"cached","cost":700}
+{"at":2,"event":"submit","id":"r2","class":"batch","tenant":"chat","cost":1000}
+{"at":3,"event":"submit","id":"r3","class":"batch","tenant":"api","agent":"a","cost":1200,"weight":1.25}
+{"at":4,"event":"submit","id":"r4","class":"batch","tenant":"api","agent":"b","cost":5}
+{"at":5,"event":"release","id":"r1","tokens":812}
+"#;
+
+#[test]
+fn a_grant_says_why() {
+    let (_, lines) = replay(JOURNAL);
+    assert_eq!(lines, EXPECTED_DECISIONS.lines().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_request_is_somewhere() {
+    let (pool, _) = replay(JOURNAL);
+    let of = |id: &str| write_whereabouts(&pool.whereabouts(id).unwrap());
+    assert_eq!(of("r2"), EXPECTED_FLYING);
+    assert_eq!(of("r4"), EXPECTED_WAITING);
+    let nowhere = Whereabouts::Flying { granted_at: Micros(7), place: None };
+    assert_eq!(write_whereabouts(&nowhere), r#"{"state":"flying","granted_at_us":7}"#);
+}
+
+#[test]
+fn lags_have_bounds() {
+    let (pool, _) = replay(JOURNAL);
+    assert_eq!(write_fairness(&pool.fairness()), EXPECTED_FAIRNESS);
+    assert_eq!(write_fairness(&[]), "[]");
+}
+
+/// What the small pool above does not come to.
+#[test]
+fn every_rule_and_number_has_its_name() {
+    let weight = Weight::new(7).unwrap();
+    let drr = Standing::Drr { deficit: -5, quantum: weight, head_cost: None, rounds_needed: None };
+    let share = Standing::Share {
+        score: PerWeight(3 << 31),
+        settled: PerWeight(0),
+        virtual_time: PerWeight(-1 << 30),
+        weight,
+        pending: u128::MAX,
+        slots: Some(2),
+        cap: None,
+    };
+    let load = Standing::Load {
+        depth_thousandths: 1250,
+        age: Ticks(3),
+        load_millionths: None,
+        alpha: Alpha::LATENCY,
+    };
+    let by = fairgate_core::attribute::Attribute::Key;
+    let level = |rule, standing| Choice { by, flow: "\"".into(), rule, standing, runner_up: None };
+    let levels = vec![
+        level(Rule::Stayed, drr),
+        level(Rule::Bulk { rounds: 1 << 64 }, drr),
+        level(Rule::BelowItsSlots, share),
+        level(Rule::Late, load),
+    ];
+    let why = Some(Box::new(Why { cost: Tokens(u64::MAX), levels }));
+    let grant = Grant { id: "r".into(), waited: Micros(0), brownout: None, place: None, why };
+    assert_eq!(line(Micros(1), &Decision::Grant(grant)), EXPECTED_NAMES);
+    let flow = FlowFairness {
+        name: "a".into(),
+        weight,
+        waiting: 1,
+        flying: 2,
+        lag: PerWeight(-3 << 32),
+        bound: None,
+    };
+    let path = vec!["x".into(), "y".into()];
+    let node = NodeFairness { path, kind: "share", by, flows: vec![flow] };
+    assert_eq!(
+        write_fairness(&[node.clone(), NodeFairness { path: vec![], flows: vec![], ..node }]),
+        r#"[{"path":["x","y"],"kind":"share","by":"key","flows":[{"flow":"a","weight":7,"waiting":1,"flying":2,"lag_tokens_per_weight":"-3.000"}]},{"path":[],"kind":"share","by":"key","flows":[]}]"#
+    );
+}
+
+/// Whatever pools come to, it is JSON.
+#[test]
+fn it_is_always_json() {
+    for (name, shape) in Shape::quick() {
+        for seed in 0..4 {
+            println!("shape {name}: seed {seed}");
+            let (config, events) = generate_answered(&shape, seed);
+            let mut pool = Pool::new(config);
+            for (at, event) in events.into_iter().take(150) {
+                let mut sink = Curious::default();
+                pool.apply(at, event, &mut sink).unwrap();
+                for decision in &sink.0 {
+                    is_json(&line(at, decision));
+                }
+            }
+            is_json(&write_fairness(&pool.fairness()));
+            for request in &pool.snapshot().requests {
+                is_json(&write_whereabouts(&pool.whereabouts(&request.id).unwrap()));
+            }
+        }
+    }
+}
+
+/// Checks that text is JSON and gives no name twice.
+fn is_json(text: &str) {
+    assert!(!text.contains('\n'));
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(count_fields(&value), text.matches("\":").count(), "{text}");
+}
+
+fn count_fields(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.len() + fields.values().map(count_fields).sum::<usize>()
+        }
+        serde_json::Value::Array(elements) => elements.iter().map(count_fields).sum(),
+        _ => 0,
+    }
+}
+
+const EXPECTED_DECISIONS: &str = r#"{"at":1,"decision":"grant","id":"r1","waited_us":0,"worker":"w0","rank":0,"why":{"cost":700,"levels":[{"by":"class","flow":"cached","rule":"visited","standing":{"kind":"drr","deficit_tokens":0,"quantum_tokens":2048,"head_cost_tokens":700,"rounds_needed":1}}]}}
+{"at":5,"decision":"grant","id":"r2","waited_us":3,"worker":"w0","rank":0,"why":{"cost":1000,"levels":[{"by":"class","flow":"batch","rule":"bulk","bulk_rounds":2,"standing":{"kind":"drr","deficit_tokens":0,"quantum_tokens":512,"head_cost_tokens":1000,"rounds_needed":2}},{"by":"tenant","flow":"chat","rule":"lowest_score","standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":500,"pending_tokens":0,"cap":4},"runner_up":{"flow":"api","standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":100,"pending_tokens":0}}},{"by":"agent","flow":"default","rule":"largest_load","standing":{"kind":"load","depth_thousandths":1000,"age_ticks":1,"load_millionths":1000000,"alpha":0.25}}]}}"#;
+const EXPECTED_FLYING: &str = r#"{"state":"flying","granted_at_us":5,"worker":"w0","rank":0}"#;
+const EXPECTED_WAITING: &str = r#"{"state":"waiting","submitted_at_us":4,"cost":5,"levels":[{"by":"class","flow":"batch","readiness":"ready","waiting":2,"flying":1,"standing":{"kind":"drr","deficit_tokens":24,"quantum_tokens":512,"head_cost_tokens":1200,"rounds_needed":3}},{"by":"tenant","flow":"api","readiness":"ready","waiting":2,"flying":0,"standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":100,"pending_tokens":0}},{"by":"agent","flow":"b","readiness":"ready","waiting":1,"flying":0,"standing":{"kind":"load","depth_thousandths":1000,"age_ticks":1,"load_millionths":950000,"alpha":0.25}}],"ahead_in_queue":0,"ahead":[{"path":["batch","api","a"],"requests":1,"tokens":1200}],"grants_ahead":1}"#;
+const EXPECTED_FAIRNESS: &str = r#"[{"path":[],"kind":"drr","by":"class","flows":[{"flow":"batch","weight":512,"waiting":2,"flying":1,"lag_tokens_per_weight":"0.046","bound_tokens_per_weight":{"least":"0.000","most":"2.951"}}]},{"path":["batch"],"kind":"share","by":"tenant","flows":[{"flow":"api","weight":100,"waiting":2,"flying":0,"lag_tokens_per_weight":"0.000","bound_tokens_per_weight":{"least":"0.000","most":"0.000"}}]}]"#;
+const EXPECTED_NAMES: &str = r#"{"at":1,"decision":"grant","id":"r","waited_us":0,"why":{"cost":18446744073709551615,"levels":[{"by":"key","flow":"\"","rule":"stayed","standing":{"kind":"drr","deficit_tokens":-5,"quantum_tokens":7}},{"by":"key","flow":"\"","rule":"bulk","bulk_rounds":18446744073709551616,"standing":{"kind":"drr","deficit_tokens":-5,"quantum_tokens":7}},{"by":"key","flow":"\"","rule":"below_its_slots","standing":{"kind":"share","score_tokens_per_weight":"1.500","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"-0.250","weight":7,"pending_tokens":340282366920938463463374607431768211455,"slots":2}},{"by":"key","flow":"\"","rule":"late","standing":{"kind":"load","depth_thousandths":1250,"age_ticks":3,"alpha":0.0}}]}}"#;

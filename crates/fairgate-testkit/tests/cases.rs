@@ -1,0 +1,22 @@
+//! Cases written out by hand, with their numbers: what the four schedulers' pages promise, what they were
+//! seen to do, the holes that ours must not have, and what people ask for.
+//!
+//! Each runs in a `Scene`: one pool that is told step by step what happens, and is held at every step
+//! against the naive scheduler, its capacity and its live bound.
+
+mod cases {
+    mod crowd;
+    mod scene;
+
+    mod abuse;
+    mod bounds;
+    mod demand;
+    mod dynamo;
+    mod dynamo_page;
+    mod explain;
+    mod loco;
+    mod loco_holes;
+    mod obleth;
+    mod obleth_holes;
+    mod whereabouts;
+}

@@ -1,0 +1,353 @@
+//! What a tenant might try, and what an operator might cause, to get more than a share: none of it pays.
+
+use fairgate_core::event::Submit;
+
+use super::crowd::Crowd;
+use super::obleth::{groups, tenants};
+use super::scene::{Scene, count, longest_run, request};
+
+/// Two classes of a thousand a round.
+fn two_classes(settle: bool) -> String {
+    let classes = r#"[{"name":"a","quantum":1000},{"name":"b","quantum":1000}]"#;
+    format!(r#"{{"drr":{{"by":"class","classes":{classes},"settle":{settle}}}}}"#)
+}
+
+/// How far `a` ever was ahead of its honest twin `b` in tokens really used, and how far behind in the end.
+/// Both always have work that uses 100 tokens a request; b says so, a says `cost`.
+fn gain_of_a_liar(policy: &str, capacity: u64, cost: u64) -> (i128, i128) {
+    let mut crowd = Crowd::new(Scene::new(capacity, policy));
+    crowd.join_using('a', "tenant:a class:a", 12, cost, 100);
+    crowd.join_using('b', "tenant:b class:b", 12, 100, 100);
+    let mut most = 0;
+    let ahead = |crowd: &Crowd| i128::from(crowd.served('a')) - i128::from(crowd.served('b'));
+    for _ in 0..600 {
+        crowd.end_oldest();
+        most = most.max(ahead(&crowd));
+    }
+    (most, -ahead(&crowd))
+}
+
+/// b lags by at most its estimates in flight, a leads by at most its answers that just ended: `capacity`
+/// requests each.
+#[test]
+fn an_inflated_estimate_gains_nothing_under_share() {
+    for capacity in [1, 4, 8] {
+        for cost in [200, 1000, 1_000_000] {
+            let (most, behind) = gain_of_a_liar(&tenants(""), capacity, cost);
+            let bound = 2 * i128::from(capacity) * 100;
+            assert!(most <= bound, "×{cost} at capacity {capacity}: {most} ahead");
+            assert!(behind >= -bound, "×{cost} at capacity {capacity}: {behind} behind");
+        }
+    }
+}
+
+/// b has earned as much as a up to a quantum, keeps less than a head and a quantum of it, and has its
+/// flights open.
+#[test]
+fn an_inflated_estimate_gains_nothing_under_drr() {
+    for settle in [false, true] {
+        for capacity in [1, 4, 8] {
+            for cost in [200, 1000, 1_000_000] {
+                let (most, _) = gain_of_a_liar(&two_classes(settle), capacity, cost);
+                let bound = 1000 + (100 + 1000) + i128::from(capacity) * 100;
+                assert!(most <= bound, "{settle}: ×{cost} at capacity {capacity}: {most} ahead");
+            }
+        }
+    }
+}
+
+/// What is understated is charged when it is known: it pays only for what flies at once, and only until
+/// that ends.
+#[test]
+fn an_understated_estimate_gains_no_more_than_its_flights() {
+    for capacity in [1, 4, 8] {
+        let flights = i128::from(capacity) * 100;
+        let (most, behind) = gain_of_a_liar(&tenants(""), capacity, 1);
+        assert!(most <= 2 * flights, "share, capacity {capacity}: {most} ahead");
+        assert!(behind >= -2 * flights, "share, capacity {capacity}: {behind} behind");
+        let (most, _) = gain_of_a_liar(&two_classes(true), capacity, 1);
+        let bound = 1000 + (100 + 1000) + 2 * flights;
+        assert!(most <= bound, "drr, capacity {capacity}: {most} ahead");
+    }
+    // Where drr does not settle, as on its page, what is understated is had for nothing.
+    let (most, _) = gain_of_a_liar(&two_classes(false), 1, 1);
+    assert!(most > 50_000, "{most} ahead");
+}
+
+/// `a` has one request of 10 000 tokens flying, and nothing waits; `b` meanwhile works, `served` requests of 100.
+fn idling(served: usize) -> Crowd {
+    let mut crowd = Crowd::new(Scene::new(2, &tenants("")));
+    crowd.scene.ask("a-estimate", "tenant:a", 10_000);
+    crowd.join('b', "tenant:b", 3, 100);
+    for _ in 0..served {
+        let flying = crowd.scene.flying();
+        let of_b = flying.into_iter().find(|id| id.starts_with('b'));
+        let id = of_b.expect("one of b's flies").to_string();
+        crowd.happen(|scene| {
+            scene.release(&id);
+        });
+    }
+    crowd
+}
+
+/// b stands at 200 per weight by then, and a at 0 once its 10 000 are given back: not as a credit of 20 000
+/// tokens.
+#[test]
+fn a_refund_that_comes_to_an_idle_tenant_banks_nothing() {
+    let mut crowd = idling(200);
+    crowd.scene.release_using("a-estimate", 0);
+    crowd.join('a', "tenant:a", 3, 100);
+    let order = crowd.run(60);
+    assert!(longest_run(&order, 'a') <= 3, "{order}");
+    assert!((29..=32).contains(&count(&order, 'a')), "{order}");
+}
+
+/// It has come back before the refund does: what it had flying from before its pause counts no more.
+#[test]
+fn a_refund_that_comes_after_the_pause_banks_nothing() {
+    let mut crowd = idling(200);
+    crowd.join('a', "tenant:a", 3, 100);
+    crowd.scene.release_using("a-estimate", 0);
+    let order = crowd.run(60);
+    assert!(longest_run(&order, 'a') <= 3, "{order}");
+    assert!((29..=32).contains(&count(&order, 'a')), "{order}");
+}
+
+/// The most that a refund can do. The rules count a refund as long as the tenant's own estimate has kept it
+/// above virtual time: then it stands behind by what the others had meanwhile, and never by more than that
+/// estimate, 10 000 tokens.
+#[test]
+fn a_refund_gives_back_no_more_than_was_estimated() {
+    for (served, most) in [(50, 50), (99, 99)] {
+        let mut crowd = idling(served);
+        crowd.join('a', "tenant:a", 3, 100);
+        crowd.happen(|scene| {
+            scene.release_using("a-estimate", 0);
+        });
+        let order = crowd.run(300);
+        assert!(longest_run(&order, 'a') <= most + 2, "{served}: {order}");
+        assert!(longest_run(&order[most + 2..], 'a') <= 2, "{served}: {order}");
+    }
+}
+
+/// But what it used beyond its estimate counts whenever it is known.
+#[test]
+fn an_overrun_that_comes_after_the_pause_is_paid() {
+    let mut crowd = idling(200);
+    crowd.join('a', "tenant:a", 3, 100);
+    crowd.scene.release_using("a-estimate", 12_000);
+    // 2000 tokens over its estimate are twenty turns of b's.
+    let order = crowd.run(60);
+    assert!((17..=22).contains(&longest_run(&order, 'b')), "{order}");
+}
+
+#[test]
+fn a_refund_to_an_idle_class_banks_nothing_and_an_overrun_stays_a_debt() {
+    let mut scene = Scene::new(2, &two_classes(true));
+    scene.ask("a1", "class:a", 5000);
+    scene.ask_many("b", 9, "class:b", 1000);
+    assert_eq!(scene.flying(), ["a1", "b1"]);
+    scene.release_using("a1", 0);
+    assert_eq!(scene.deficits()[0], 0, "credit of the idle goes");
+    scene.ask("a2", "class:a", 1000);
+    scene.release_oldest();
+    scene.release_using("a2", 9000);
+    assert_eq!(scene.deficits()[0], -8000, "debts stay");
+}
+
+/// A tenant that is ahead of its share and withdraws everything it has waiting does not come back level.
+#[test]
+fn leaving_and_coming_back_wipes_out_no_debt() {
+    let mut scene = Scene::new(1, &tenants(""));
+    scene.ask("a1", "tenant:a", 1);
+    scene.ask("a2", "tenant:a", 1);
+    scene.ask_many("b", 60, "tenant:b", 100);
+    assert_eq!(scene.release_using("a1", 3000), "b1");
+    for turn in 2..=30 {
+        scene.cancel("a2");
+        scene.ask("a2", "tenant:a", 1);
+        assert_eq!(scene.release_oldest(), format!("b{turn}"), "a has had 3000, b {turn}00");
+    }
+    // Both stand at 3000: first come, first served, and a2 came last.
+    assert_eq!(scene.release_oldest(), "b31");
+    assert_eq!(scene.release_oldest(), "a2");
+}
+
+/// Tokens count, not requests: many small ones are as much as few large ones.
+#[test]
+fn cutting_work_into_small_pieces_gains_nothing() {
+    for policy in [tenants(""), two_classes(false)] {
+        let mut crowd = Crowd::new(Scene::new(1, &policy));
+        crowd.join('a', "tenant:a class:a", 5, 10);
+        crowd.join('b', "tenant:b class:b", 5, 1000);
+        crowd.run(2020);
+        let (a, b) = (crowd.served('a'), crowd.served('b'));
+        assert!(a.abs_diff(b) <= 2000, "{a} and {b} tokens");
+    }
+}
+
+/// Three flows that always have work; one is held while the others do an hour of it, 3600 requests of 100.
+fn held_for_an_hour(policy: &str, held: &str, mid_turn: usize) -> String {
+    let mut crowd = Crowd::new(Scene::new(1, policy).without_oracle());
+    for letter in ['a', 'b', 'c'] {
+        crowd.join(letter, &format!("tenant:{letter} class:{letter} group:g{letter}"), 30, 100);
+    }
+    crowd.run(30 + mid_turn);
+    crowd.happen(|scene| {
+        scene.hold(held);
+    });
+    let order = crowd.run(3600);
+    assert!(count(&order, 'a') == 0 && longest_run(&order, 'b') < 10, "{order}");
+    crowd.happen(|scene| {
+        scene.resume(held);
+    });
+    crowd.run(300)
+}
+
+#[test]
+fn a_tenant_held_for_an_hour_goes_on_where_it_was() {
+    let nested = r#"{"share":{"by":"group","inside":{"share":{"by":"tenant"}}}}"#;
+    for (policy, held) in [(&*tenants(""), "tenant:a"), (nested, "tenant:a"), (nested, "group:ga")]
+    {
+        for mid_turn in 0..3 {
+            let order = held_for_an_hour(policy, held, mid_turn);
+            assert!(longest_run(&order, 'a') <= 2, "{held}: {order}");
+            assert!((99..=101).contains(&count(&order, 'a')), "{held}: {order}");
+        }
+    }
+}
+
+/// It keeps at most the turn in which it was: three requests of 100 at 300 a round.
+#[test]
+fn a_class_held_for_an_hour_goes_on_where_it_was() {
+    let class = |name| format!(r#"{{"name":"{name}","quantum":300}}"#);
+    let classes = ["a", "b", "c"].map(class).join(",");
+    let policy = format!(r#"{{"drr":{{"by":"class","classes":[{classes}]}}}}"#);
+    for mid_turn in 0..9 {
+        let order = held_for_an_hour(&policy, "class:a", mid_turn);
+        assert!(longest_run(&order, 'a') <= 3, "{order}");
+        assert!((97..=103).contains(&count(&order, 'a')), "{order}");
+    }
+}
+
+/// The same without an operator: a tenant that was at its cap of 0 for an hour.
+#[test]
+fn a_tenant_capped_for_an_hour_goes_on_where_it_was() {
+    let mut crowd = Crowd::new(Scene::new(2, &tenants("")).without_oracle());
+    for letter in ['a', 'b', 'c'] {
+        crowd.join(letter, &format!("tenant:{letter}"), 5, 100);
+    }
+    crowd.happen(|scene| {
+        scene.cap("tenant:a", Some(0));
+    });
+    crowd.run(3600);
+    crowd.happen(|scene| {
+        scene.cap("tenant:a", None);
+    });
+    let order = crowd.run(300);
+    assert!(longest_run(&order, 'a') <= 3, "{order}");
+    assert!((98..=102).contains(&count(&order, 'a')), "{order}");
+}
+
+/// Where there are fewer slots than groups, scores alone decide. By weight, nobody is further from its
+/// share than its flights on either side: `capacity` requests of 100 tokens.
+#[test]
+fn fewer_slots_than_groups_starve_nobody() {
+    let weights = [('a', 500), ('b', 50), ('c', 100), ('d', 100), ('e', 250)];
+    let listed = weights.map(|(name, weight)| format!(r#""{name}":{weight}"#)).join(",");
+    for capacity in [1, 2, 4] {
+        let mut crowd = Crowd::new(Scene::new(capacity, &groups(&listed, true)));
+        for (letter, _) in weights {
+            crowd.join(letter, &format!("group:{letter}"), 5, 100);
+        }
+        let order = crowd.run(1000);
+        for (letter, weight) in weights {
+            // Of a hundred thousand tokens each gets a thousandth per weight.
+            let (served, due) = (crowd.served(letter), weight * 100);
+            let slack = 2 * capacity * 100;
+            assert!(served.abs_diff(due) <= slack, "{capacity}: {letter} has {served} of {due}");
+        }
+        let gaps = order.split('b').map(str::len).max().unwrap();
+        let most = 20 * (1 + usize::try_from(capacity).unwrap());
+        assert!(gaps <= most, "capacity {capacity}: b waited for {gaps} grants");
+    }
+}
+
+/// Slots come and go around the number of groups: each of them is served in every state. The first group
+/// had all eight slots while it was alone, and the others have eight requests each to catch up with when
+/// scores first decide.
+#[test]
+fn a_partitioned_pool_that_shrinks_below_its_groups_and_grows_again_serves_all() {
+    let mut crowd = Crowd::new(Scene::new(8, &groups("", true)));
+    for letter in ['a', 'b', 'c', 'd'] {
+        crowd.join(letter, &format!("group:{letter}"), 10, 100);
+    }
+    for capacity in [8, 3, 4, 1, 8, 2] {
+        crowd.happen(|scene| {
+            scene.capacity(capacity);
+        });
+        let order = crowd.run(120);
+        for letter in ['a', 'b', 'c', 'd'] {
+            let due = count(&order, letter).abs_diff(order.len() / 4);
+            assert!(due <= 8, "{capacity} slots: {letter} in {order}");
+        }
+    }
+}
+
+/// One slot, ten places to wait, all of them taken by one tenant.
+fn flooded(policy: &str) -> Scene {
+    let mut scene = Scene::with(1, policy, |config| config.max_queue = Some(10));
+    scene.ask_many("l", 11, "tenant:loud class:loud agent:loud", 1);
+    assert_eq!((scene.pool.flying(), scene.pool.waiting()), (1, 10));
+    scene
+}
+
+#[test]
+fn a_flood_of_one_tenant_does_not_lock_another_out_of_a_full_queue() {
+    let drr = r#"{"drr":{"by":"class","classes":[{"name":"loud","quantum":9},{"name":"quiet","quantum":1}]}}"#;
+    for policy in [&*tenants(""), drr, r#"{"load":{"by":"agent"}}"#] {
+        let mut scene = flooded(policy);
+        let quiet = "tenant:quiet class:quiet agent:quiet";
+        assert_eq!(scene.ask("l12", "tenant:loud class:loud agent:loud", 1), "l12:queue_full");
+        // The newest of the loud makes room, until both have five.
+        for i in 1..=5 {
+            let told = scene.ask(&format!("q{i}"), quiet, 1);
+            assert_eq!(told, format!("l{}:pushed_out", 12 - i), "{policy}");
+            let limit = scene.last_refusal().limit.as_ref().expect("a limit");
+            assert_eq!((limit.current, limit.limit), (10, 10));
+        }
+        assert_eq!(scene.ask("q6", quiet, 1), "q6:queue_full");
+        assert_eq!(scene.ask("l12", "tenant:loud class:loud agent:loud", 1), "l12:queue_full");
+        assert_eq!(scene.pool.waiting(), 10);
+    }
+}
+
+/// The loudest group first, and in it the loudest tenant: not the one who happened to come last.
+#[test]
+fn in_a_tree_the_loudest_of_the_loudest_makes_room() {
+    let policy = r#"{"share":{"by":"group","inside":{"share":{"by":"tenant"}}}}"#;
+    let mut scene = Scene::with(0, policy, |config| config.max_queue = Some(10));
+    scene.ask_many("a", 4, "group:one tenant:a", 1);
+    scene.ask_many("b", 3, "group:two tenant:b", 1);
+    scene.ask_many("c", 1, "group:two tenant:c", 1);
+    scene.ask_many("d", 2, "group:two tenant:d", 1);
+    // two has six, one has four, and b is two's loudest.
+    assert_eq!(scene.ask("e1", "group:three tenant:e", 1), "b3:pushed_out");
+    // two has five: b and d two each, and b is the first by name.
+    assert_eq!(scene.ask("e2", "group:three tenant:e", 1), "b2:pushed_out");
+    // one and two have four each, and one is the first by name.
+    assert_eq!(scene.ask("e3", "group:three tenant:e", 1), "a4:pushed_out");
+    // Counting the newcomer in, three would have four, as two does: a tie is for the newcomer's flow to
+    // make room.
+    assert_eq!(scene.ask("e4", "group:three tenant:e", 1), "e4:queue_full");
+}
+
+/// A priority is a tenant's own affair: it decides who of the loud must go, not whether the quiet gets in.
+#[test]
+fn a_high_priority_does_not_keep_a_place_from_a_quieter_tenant() {
+    let mut scene = Scene::with(0, &tenants(""), |config| config.max_queue = Some(3));
+    for (id, priority) in [("l1", 9), ("l2", 1), ("l3", 5)] {
+        scene.submit(Submit { priority, ..request(id, "tenant:loud") });
+    }
+    assert_eq!(scene.ask("q1", "tenant:quiet", 1), "l2:pushed_out");
+}

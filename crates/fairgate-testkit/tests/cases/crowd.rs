@@ -1,0 +1,116 @@
+//! Flows that always have work.
+
+use super::scene::Scene;
+
+/// Members that each keep a number of requests waiting: whenever one is granted, its owner sends another.
+pub(crate) struct Crowd {
+    pub(crate) scene: Scene,
+    members: Vec<Member>,
+    sent: u64,
+}
+
+/// Who sends, and what its requests cost and really use.
+pub(crate) struct Member {
+    pub(crate) letter: char,
+    pub(crate) who: String,
+    pub(crate) cost: u64,
+    pub(crate) used: u64,
+    /// How many of its requests have ended, and the tokens that they used.
+    pub(crate) ended: u64,
+    pub(crate) served: u64,
+}
+
+impl Crowd {
+    pub(crate) fn new(scene: Scene) -> Self {
+        Self { scene, members: Vec::new(), sent: 0 }
+    }
+
+    /// A member joins, and keeps so many waiting; its requests cost what they use.
+    pub(crate) fn join(&mut self, letter: char, who: &str, waiting: u64, cost: u64) {
+        self.join_using(letter, who, waiting, cost, cost);
+    }
+
+    /// A member joins whose requests really use something else than they cost.
+    pub(crate) fn join_using(
+        &mut self,
+        letter: char,
+        who: &str,
+        waiting: u64,
+        cost: u64,
+        used: u64,
+    ) {
+        let who = who.to_string();
+        self.members.push(Member { letter, who, cost, used, ended: 0, served: 0 });
+        for _ in 0..waiting {
+            let from = self.scene.granted().len();
+            self.send(self.members.len() - 1);
+            self.replace_granted(from);
+        }
+    }
+
+    /// Ends so many flights, in the order of their grants; the letters of what that granted.
+    pub(crate) fn run(&mut self, ends: usize) -> String {
+        let from = self.scene.granted().len();
+        for _ in 0..ends {
+            self.end_oldest();
+        }
+        self.scene.order_from(from)
+    }
+
+    /// Ends flights until a request that is nobody's member is granted: how many that took, at most so many.
+    pub(crate) fn run_until_granted(&mut self, id: &str, most: usize) -> usize {
+        for ends in 1..=most {
+            let oldest = self.scene.flying()[0].to_string();
+            if self.scene.release(&oldest) == id {
+                return ends;
+            }
+            let from = self.scene.granted().len() - 1;
+            self.replace_granted(from);
+        }
+        panic!("{id} is not granted after {most} ends");
+    }
+
+    /// Ends the flight that was granted first; what was granted is replaced by its owners.
+    pub(crate) fn end_oldest(&mut self) {
+        let id = self.scene.flying()[0].to_string();
+        let from = self.scene.granted().len();
+        let index = self.member_of(&id);
+        let used = self.members[index].used;
+        self.members[index].ended += 1;
+        self.members[index].served += used;
+        self.scene.release_using(&id, used);
+        self.replace_granted(from);
+    }
+
+    /// Lets an event of the scene happen; what it granted is replaced by its owners.
+    pub(crate) fn happen(&mut self, event: impl FnOnce(&mut Scene)) {
+        let from = self.scene.granted().len();
+        event(&mut self.scene);
+        self.replace_granted(from);
+    }
+
+    /// The tokens that a member's ended requests have used.
+    pub(crate) fn served(&self, letter: char) -> u64 {
+        self.members.iter().filter(|m| m.letter == letter).map(|m| m.served).sum()
+    }
+
+    fn send(&mut self, index: usize) {
+        self.sent += 1;
+        let Member { letter, who, cost, .. } = &self.members[index];
+        let id = format!("{letter}-{index}-{}", self.sent);
+        self.scene.ask(&id, who, *cost);
+    }
+
+    fn member_of(&self, id: &str) -> usize {
+        let index = id.split('-').nth(1).expect("an id of a member");
+        index.parse().expect("a member's number")
+    }
+
+    fn replace_granted(&mut self, mut from: usize) {
+        while let Some(id) = self.scene.granted().get(from) {
+            let index = self.member_of(id);
+            self.send(index);
+            from += 1;
+        }
+    }
+}

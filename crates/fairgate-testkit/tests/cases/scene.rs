@@ -1,0 +1,355 @@
+//! The stage on which the cases play.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fairgate_core::Pool;
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::decision::{Decision, Grant, Reject, Sink};
+use fairgate_core::event::{Event, PoolConfig, Submit};
+use fairgate_core::explain::{Standing, Waiting, Whereabouts, Why};
+use fairgate_core::fairness::FlowFairness;
+use fairgate_core::snapshot::NodeCounters;
+use fairgate_core::units::{Alpha, Micros, Tokens, Weight};
+use fairgate_journal::parse_policy;
+use fairgate_testkit::naive::{Decided, NaivePool};
+
+/// One pool and what has happened in it.
+///
+/// Every event returns what it decided, as text: `a1` is a grant, `a1:queue_full` a refusal, `a1:expired` an
+/// expiry. A request's letter is the first of its id; an order of grants reads as a word of letters.
+pub(crate) struct Scene {
+    pub(crate) pool: Pool,
+    oracle: Option<NaivePool>,
+    now: Micros,
+    explaining: bool,
+    decisions: Vec<Decision>,
+    granted: Vec<Box<str>>,
+    /// What flies, in the order of the grants.
+    flying: VecDeque<Box<str>>,
+    who: BTreeMap<Box<str>, String>,
+}
+
+impl Scene {
+    /// A pool with this capacity and policy, and no limits.
+    pub(crate) fn new(capacity: u64, policy: &str) -> Self {
+        Self::with(capacity, policy, |_| {})
+    }
+
+    /// A pool with whatever else its configuration states.
+    pub(crate) fn with(capacity: u64, policy: &str, state: impl FnOnce(&mut PoolConfig)) -> Self {
+        let policy = parse_policy(policy).expect("a good policy");
+        let mut config = PoolConfig::new(capacity, policy);
+        state(&mut config);
+        Self {
+            pool: Pool::new(config.clone()),
+            oracle: Some(NaivePool::new(config)),
+            now: Micros(0),
+            explaining: false,
+            decisions: Vec::new(),
+            granted: Vec::new(),
+            flying: VecDeque::new(),
+            who: BTreeMap::new(),
+        }
+    }
+
+    /// The same without the naive scheduler beside it, which is too slow for many thousand events.
+    pub(crate) fn without_oracle(mut self) -> Self {
+        self.oracle = None;
+        self
+    }
+
+    /// The same with the reason for every grant.
+    pub(crate) fn explaining(mut self) -> Self {
+        self.explaining = true;
+        self
+    }
+
+    /// Lets the next events happen at this time.
+    pub(crate) fn at(&mut self, micros: u64) -> &mut Self {
+        self.now = Micros(micros);
+        self
+    }
+
+    /// One event, and what it decided.
+    pub(crate) fn apply(&mut self, event: Event) -> String {
+        let flying_before = self.pool.flying();
+        let mut heard = Heard { decisions: Vec::new(), explaining: self.explaining };
+        self.pool.apply(self.now, event.clone(), &mut heard).expect("time goes on");
+        let decisions = heard.decisions;
+        if let Some(oracle) = &mut self.oracle {
+            let decided: Vec<Decided> = decisions.iter().map(Decided::from).collect();
+            assert_eq!(decided, oracle.apply(self.now, &event), "the oracle's, after {event:?}");
+        }
+        let most = self.pool.capacity().max(flying_before);
+        assert!(self.pool.flying() <= most, "more fly than may, after {event:?}");
+        assert_eq!(lag_out_of_bound(&self.pool), None, "after {event:?}");
+        if let Event::Release { id, .. } | Event::Cancel { id } = &event {
+            self.flying.retain(|flying| flying != id);
+        }
+        let told: Vec<String> = decisions.iter().map(told).collect();
+        for decision in &decisions {
+            if let Decision::Grant(grant) = decision {
+                self.granted.push(grant.id.clone());
+                self.flying.push_back(grant.id.clone());
+            }
+        }
+        self.decisions.extend(decisions);
+        told.join(" ")
+    }
+
+    /// A request of this cost. `who` lists its attributes: `tenant:chat group:prod`.
+    pub(crate) fn ask(&mut self, id: &str, who: &str, cost: u64) -> String {
+        self.submit(Submit { cost: Some(Tokens(cost)), ..request(id, who) })
+    }
+
+    /// So many of them, with ids from `name1` on.
+    pub(crate) fn ask_many(&mut self, name: &str, count: u64, who: &str, cost: u64) -> String {
+        let told = (1..=count).map(|i| self.ask(&format!("{name}{i}"), who, cost));
+        told.filter(|told| !told.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// A request with whatever it states.
+    pub(crate) fn submit(&mut self, submit: Submit) -> String {
+        self.who.insert(submit.id.clone(), flow_names(&submit.attributes));
+        self.apply(Event::Submit(Box::new(submit)))
+    }
+
+    /// Ends a flight that used what it cost.
+    pub(crate) fn release(&mut self, id: &str) -> String {
+        self.apply(Event::Release { id: id.into(), tokens: None })
+    }
+
+    /// Ends a flight that really used so many tokens.
+    pub(crate) fn release_using(&mut self, id: &str, tokens: u64) -> String {
+        self.apply(Event::Release { id: id.into(), tokens: Some(Tokens(tokens)) })
+    }
+
+    /// A request is no longer wanted.
+    pub(crate) fn cancel(&mut self, id: &str) -> String {
+        self.apply(Event::Cancel { id: id.into() })
+    }
+
+    /// The pool has so many slots from now on.
+    pub(crate) fn capacity(&mut self, slots: u64) -> String {
+        self.apply(Event::Capacity { slots })
+    }
+
+    /// Holds a flow, such as `tenant:chat`.
+    pub(crate) fn hold(&mut self, flow: &str) -> String {
+        let (by, flow) = attribute(flow);
+        self.apply(Event::Hold { by, flow })
+    }
+
+    /// Lets a held flow go on.
+    pub(crate) fn resume(&mut self, flow: &str) -> String {
+        let (by, flow) = attribute(flow);
+        self.apply(Event::Resume { by, flow })
+    }
+
+    /// Gives a flow another weight or quantum.
+    pub(crate) fn weigh(&mut self, flow: &str, weight: u64) -> String {
+        let (by, flow) = attribute(flow);
+        self.apply(Event::Weight { by, flow, weight: Weight::new(weight).expect("a weight") })
+    }
+
+    /// Gives a flow another cap, or none.
+    pub(crate) fn cap(&mut self, flow: &str, slots: Option<u64>) -> String {
+        let (by, flow) = attribute(flow);
+        self.apply(Event::Cap { by, flow, slots })
+    }
+
+    /// Ends the flight that was granted first, using what it cost.
+    pub(crate) fn release_oldest(&mut self) -> String {
+        let oldest = self.flying.front().expect("something flies").clone();
+        self.release(&oldest)
+    }
+
+    /// Ends the flight that was granted first, using so many tokens.
+    pub(crate) fn release_oldest_using(&mut self, tokens: u64) -> String {
+        let oldest = self.flying.front().expect("something flies").clone();
+        self.release_using(&oldest, tokens)
+    }
+
+    /// Ends so many flights in the order of their grants; the letters of what that granted.
+    pub(crate) fn run(&mut self, ends: usize) -> String {
+        let before = self.granted.len();
+        for _ in 0..ends {
+            self.release_oldest();
+        }
+        self.order_from(before)
+    }
+
+    /// Ends flights in the order of their grants until nothing flies; the letters of all grants ever.
+    pub(crate) fn drain(&mut self) -> String {
+        while !self.flying.is_empty() {
+            self.release_oldest();
+        }
+        self.order()
+    }
+
+    /// The letters of all grants, in their order.
+    pub(crate) fn order(&self) -> String {
+        self.order_from(0)
+    }
+
+    /// The letters of all grants from one on.
+    pub(crate) fn order_from(&self, first: usize) -> String {
+        self.granted[first..].iter().filter_map(|id| id.chars().next()).collect()
+    }
+
+    /// The ids of all grants, in their order.
+    pub(crate) fn granted(&self) -> &[Box<str>] {
+        &self.granted
+    }
+
+    /// What flies, in the order of the grants.
+    pub(crate) fn flying(&self) -> Vec<&str> {
+        self.flying.iter().map(|id| &**id).collect()
+    }
+
+    /// How many fly of a flow, such as `tenant:chat`.
+    pub(crate) fn flying_of(&self, flow: &str) -> usize {
+        let names = self.flying.iter().map(|id| self.who[id].split(' '));
+        names.filter(|names| names.clone().any(|name| name == flow)).count()
+    }
+
+    /// The attributes of a request, as `ask` took them.
+    pub(crate) fn who(&self, id: &str) -> &str {
+        &self.who[id]
+    }
+
+    /// The last refusal.
+    pub(crate) fn last_refusal(&self) -> &Reject {
+        let mut refusals = self.decisions.iter().rev().filter_map(|decision| match decision {
+            Decision::Reject(reject) => Some(reject),
+            _ => None,
+        });
+        refusals.next().expect("a refusal")
+    }
+
+    /// A request's grant.
+    pub(crate) fn grant(&self, id: &str) -> &Grant {
+        let mut grants = self.decisions.iter().rev().filter_map(|decision| match decision {
+            Decision::Grant(grant) if *grant.id == *id => Some(grant),
+            _ => None,
+        });
+        grants.next().expect("a grant")
+    }
+
+    /// Why a request was granted.
+    pub(crate) fn why(&self, id: &str) -> &Why {
+        self.grant(id).why.as_deref().expect("an explaining scene")
+    }
+
+    /// What a waiting request waits for.
+    pub(crate) fn waiting(&self, id: &str) -> Waiting {
+        match self.pool.whereabouts(id) {
+            Some(Whereabouts::Waiting(waiting)) => *waiting,
+            other => panic!("{id} does not wait: {other:?}"),
+        }
+    }
+
+    /// The numbers of a waiting request's flow in the root.
+    pub(crate) fn standing(&self, id: &str) -> Standing {
+        self.waiting(id).levels[0].standing
+    }
+
+    /// The deficits of a drr root, in ring order.
+    pub(crate) fn deficits(&self) -> Vec<i128> {
+        match self.pool.snapshot().root.state {
+            NodeCounters::Drr { deficits, .. } => deficits.iter().map(|d| d.0).collect(),
+            other => panic!("not a drr node: {other:?}"),
+        }
+    }
+
+    /// The alpha of a load root.
+    pub(crate) fn alpha(&self) -> Alpha {
+        match self.pool.snapshot().root.state {
+            NodeCounters::Load { alpha, .. } => alpha,
+            other => panic!("not a load node: {other:?}"),
+        }
+    }
+
+    /// The lag of a backlogged flow of the root, as text: tokens per weight with three decimals.
+    pub(crate) fn lag(&self, flow: &str) -> String {
+        let fairness = self.pool.fairness();
+        let root =
+            fairness.iter().find(|node| node.path.is_empty()).expect("a root with a backlog");
+        let flow = root.flows.iter().find(|f| *f.name == *flow).expect("a backlogged flow");
+        flow.lag.to_string()
+    }
+
+    /// The bound of that lag.
+    pub(crate) fn bound(&self, flow: &str) -> (String, String) {
+        let fairness = self.pool.fairness();
+        let root =
+            fairness.iter().find(|node| node.path.is_empty()).expect("a root with a backlog");
+        let flow = root.flows.iter().find(|f| *f.name == *flow).expect("a backlogged flow");
+        let (least, most) = flow.bound.expect("a bound");
+        (least.to_string(), most.to_string())
+    }
+}
+
+/// Takes decisions, and asks for reasons where they are wanted.
+struct Heard {
+    decisions: Vec<Decision>,
+    explaining: bool,
+}
+
+impl Sink for Heard {
+    fn decided(&mut self, decision: Decision) {
+        self.decisions.push(decision);
+    }
+
+    fn wants_why(&self, _id: &str) -> bool {
+        self.explaining
+    }
+}
+
+/// The backlogged flow that is further from its share than the discipline allows, if there is one.
+pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
+    pool.fairness().iter().find_map(|node| {
+        let out = |flow: &&FlowFairness| {
+            flow.bound.is_some_and(|(least, most)| flow.lag < least || most < flow.lag)
+        };
+        let flow = node.flows.iter().find(out)?;
+        Some(format!("{flow:?} in the {} by {:?} under {:?}", node.kind, node.by, node.path))
+    })
+}
+
+/// A request with these attributes, and defaults for the rest.
+pub(crate) fn request(id: &str, who: &str) -> Submit {
+    let mut submit = Submit::new(id);
+    for (by, flow) in who.split_whitespace().map(attribute) {
+        submit.attributes.set(by, flow);
+    }
+    submit
+}
+
+/// The longest stretch of one letter in an order of grants.
+pub(crate) fn longest_run(order: &str, letter: char) -> usize {
+    order.split(|other| other != letter).map(str::len).max().unwrap_or(0)
+}
+
+/// How often a letter stands in an order of grants.
+pub(crate) fn count(order: &str, letter: char) -> usize {
+    order.chars().filter(|other| *other == letter).count()
+}
+
+fn told(decision: &Decision) -> String {
+    match decision {
+        Decision::Grant(grant) => grant.id.to_string(),
+        Decision::Reject(reject) => format!("{}:{}", reject.id, reject.reason.code()),
+        Decision::Expire { id } => format!("{id}:expired"),
+    }
+}
+
+fn attribute(flow: &str) -> (Attribute, Box<str>) {
+    let (by, name) = flow.split_once(':').expect("an attribute and a name");
+    (Attribute::from_name(by).expect("an attribute"), name.into())
+}
+
+fn flow_names(attributes: &Attributes) -> String {
+    let named = Attribute::ALL.into_iter().filter_map(|by| Some((by, attributes.get(by)?)));
+    named.map(|(by, flow)| format!("{}:{flow}", by.name())).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,60 @@
+//! Every input that fuzzing kept, replayed; and short runs of random bytes, so that the targets themselves work.
+
+use std::fs;
+use std::path::Path;
+
+use fairgate_testkit::fuzz::{journal_bytes, pool_ops};
+use fairgate_testkit::workload::Rng;
+
+#[test]
+fn the_kept_journals_are_read_without_a_panic() {
+    assert!(for_each_input("journal_reader", journal_bytes) > 0);
+}
+
+#[test]
+fn the_kept_operations_are_decided_as_the_naive_scheduler_does() {
+    assert!(for_each_input("pool_ops", pool_ops) > 0);
+}
+
+#[test]
+fn random_operations_are_decided_as_the_naive_scheduler_does() {
+    for seed in 1..=300 {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let bytes: Vec<u8> = (0..1500).map(|_| rng.range(0..=255) as u8).collect();
+        pool_ops(&bytes);
+    }
+}
+
+/// Good journals with a few bytes changed: most are errors, none may panic.
+#[test]
+fn damaged_journals_are_read_without_a_panic() {
+    let mut inputs = Vec::new();
+    for_each_input("journal_reader", |bytes| inputs.push(bytes.to_vec()));
+    for seed in 1..=3000 {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let mut bytes = inputs[rng.index(inputs.len())].clone();
+        for _ in 0..rng.range(1..=4) {
+            let at = rng.index(bytes.len());
+            match rng.range(0..=2) {
+                0 => bytes[at] = rng.range(0..=255) as u8,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, rng.one_of(b"{}[]\":,0123456789-.e\\\n")),
+            }
+        }
+        journal_bytes(&bytes);
+    }
+}
+
+fn for_each_input(target: &str, mut each: impl FnMut(&[u8])) -> usize {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut count = 0;
+    for entry in fs::read_dir(folder).expect("the corpus is checked in") {
+        let path = entry.expect("an entry").path();
+        println!("{}", path.display());
+        each(&fs::read(path).expect("a readable input"));
+        count += 1;
+    }
+    count
+}

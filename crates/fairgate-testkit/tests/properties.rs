@@ -1,0 +1,351 @@
+//! What must hold on every journal, tried on thousands of random ones.
+//!
+//! `FAIRGATE_CASES` sets how many (default 20 000, a twentieth of them with 64 to 1000 flows), `FAIRGATE_SEED`
+//! where they begin. A failure prints the shape, the seed, and the smallest journal that still fails.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use fairgate_core::Pool;
+use fairgate_core::decision::{Decision, Reason};
+use fairgate_core::event::{Event, PoolConfig};
+use fairgate_core::units::Micros;
+use fairgate_journal::Writer;
+use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_testkit::workload::{self, Events, Rng, Shape};
+
+#[test]
+fn random_journals_hold_every_property() {
+    let small = cases() * 19 / 20;
+    let shapes = Shape::quick();
+    run("random_journals", small, |seed| {
+        let (name, shape) = &shapes[(seed % shapes.len() as u64) as usize];
+        let journal = match seed % 3 {
+            0 => workload::generate(shape, seed),
+            _ => workload::generate_answered(shape, seed),
+        };
+        (format!("shape {name}"), journal)
+    });
+}
+
+#[test]
+fn crowded_journals_hold_every_property() {
+    run("crowded_journals", cases().div_ceil(20), |seed| {
+        let events = if seed % 5 == 0 { 700 } else { 300 };
+        let shape = Shape { events, workers: seed % 4 == 0, ..Shape::crowded() };
+        (format!("shape crowded, {events} events"), workload::generate(&shape, seed))
+    });
+}
+
+fn cases() -> u64 {
+    number_from("FAIRGATE_CASES").unwrap_or(20_000)
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+type Journal = (PoolConfig, Events);
+
+/// Checks that many journals on as many threads as there are cores.
+fn run(name: &str, count: u64, journal: impl Fn(u64) -> (String, Journal) + Sync) {
+    let first = number_from("FAIRGATE_SEED").unwrap_or(1);
+    println!("{name}: {count} journals from seed {first}");
+    let next = AtomicU64::new(first);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        return;
+                    }
+                    let (shape, (config, events)) = journal(seed);
+                    if let Err(broken) = check(&config, &events, seed) {
+                        report(&shape, seed, &config, &events, &broken);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Fails with the smallest journal that still breaks something.
+fn report(shape: &str, seed: u64, config: &PoolConfig, events: &Events, broken: &str) -> ! {
+    let fails = |config: &PoolConfig, events: &Events| {
+        std::panic::catch_unwind(|| check(config, events, seed).is_err()).unwrap_or(true)
+    };
+    let small = workload::minimise(config, events, fails);
+    let again = check(config, &small, seed).err().unwrap_or_default();
+    let mut text = Vec::new();
+    let mut writer = Writer::new(&mut text);
+    writer.write_header(config).expect("written to memory");
+    for (at, event) in &small {
+        writer.write_event(*at, event).expect("written to memory");
+    }
+    panic!("seed {seed}, {shape}: {broken}\nsmallest: {again}\n{}", String::from_utf8_lossy(&text));
+}
+
+fn check(config: &PoolConfig, events: &Events, seed: u64) -> Result<(), String> {
+    equals_the_naive_scheduler(config, events)?;
+    survives_a_cut(config, events, seed)?;
+    Watch::new(config).run(config, events)
+}
+
+fn apply(pool: &mut Pool, at: Micros, event: &Event) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    pool.apply(at, event.clone(), &mut decisions).expect("time goes on");
+    decisions
+}
+
+fn equals_the_naive_scheduler(config: &PoolConfig, events: &Events) -> Result<(), String> {
+    let mut pool = Pool::new(config.clone());
+    let mut naive = NaivePool::new(config.clone());
+    for (line, (at, event)) in events.iter().enumerate() {
+        let fast: Vec<_> = apply(&mut pool, *at, event).iter().map(Decided::from).collect();
+        let slow = naive.apply(*at, event);
+        if fast != slow {
+            return Err(format!("event {line}: the core {fast:?}, the naive scheduler {slow:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Cloned half-way, saved and restored half-way: the rest is the same.
+fn survives_a_cut(config: &PoolConfig, events: &Events, seed: u64) -> Result<(), String> {
+    let cut = Rng::new(seed).index(events.len() + 1);
+    let mut pool = Pool::new(config.clone());
+    for (at, event) in &events[..cut] {
+        apply(&mut pool, *at, event);
+    }
+    let mut copy = pool.clone();
+    let mut restored = Pool::restore(pool.snapshot()).map_err(|e| format!("cut {cut}: {e}"))?;
+    for (line, (at, event)) in events.iter().enumerate().skip(cut) {
+        let decisions = apply(&mut pool, *at, event);
+        if decisions != apply(&mut copy, *at, event) {
+            return Err(format!("cut {cut}: the copy differs at event {line}"));
+        }
+        let after = apply(&mut restored, *at, event);
+        if decisions != after {
+            return Err(format!("cut {cut}, event {line}: {decisions:?}, restored {after:?}"));
+        }
+    }
+    match pool.snapshot() {
+        end if end != copy.snapshot() => Err(format!("cut {cut}: the copy's state differs")),
+        end if end != restored.snapshot() => {
+            Err(format!("cut {cut}: states differ: {end:#?} {:#?}", restored.snapshot()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Follows one journal and checks, after each event, what must always hold.
+struct Watch {
+    /// Submits whose fate is open, and those granted.
+    waiting: BTreeSet<Box<str>>,
+    flying: BTreeSet<Box<str>>,
+    /// Whether a free slot beside a waiting request has an excuse: a hold, a cap, a worker.
+    excused: bool,
+    capacity_fell: bool,
+}
+
+impl Watch {
+    fn new(config: &PoolConfig) -> Self {
+        let excused = !config.workers.is_empty() || may_cap(&config.policy);
+        Self { waiting: BTreeSet::new(), flying: BTreeSet::new(), excused, capacity_fell: false }
+    }
+
+    fn run(&mut self, config: &PoolConfig, events: &Events) -> Result<(), String> {
+        let mut pool = Pool::new(config.clone());
+        let often = if events.len() > 400 { 64 } else { 1 };
+        for (line, (at, event)) in events.iter().enumerate() {
+            let before = pool.flying();
+            self.note(event);
+            let decisions = apply(&mut pool, *at, event);
+            let step = self.follow(event, &decisions);
+            let step = step.and_then(|()| self.compare(&pool, before));
+            let bounds = if line % often == 0 { bounds_hold(&pool) } else { Ok(()) };
+            step.and(bounds).map_err(|broken| format!("event {line}: {broken}"))?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Hold { .. } | Event::Cap { .. } | Event::Worker(_) => self.excused = true,
+            Event::Policy(policy) if may_cap(policy) => self.excused = true,
+            Event::Capacity { .. } => self.capacity_fell = true,
+            _ => {}
+        }
+    }
+
+    /// Every submit ends in exactly one of grant, reject, expire, cancel.
+    fn follow(&mut self, event: &Event, decisions: &[Decision]) -> Result<(), String> {
+        // What expires does so before the event.
+        let expired = decisions.iter().take_while(|d| matches!(d, Decision::Expire { .. })).count();
+        for decision in &decisions[..expired] {
+            if let Decision::Expire { id } = decision
+                && !self.waiting.remove(id)
+            {
+                return Err(format!("{id} expired but did not wait"));
+            }
+        }
+        let mut duplicate = None;
+        match event {
+            Event::Submit(submit)
+                if self.waiting.contains(&submit.id) || self.flying.contains(&submit.id) =>
+            {
+                duplicate = Some(&submit.id);
+            }
+            Event::Submit(submit) => {
+                self.waiting.insert(submit.id.clone());
+            }
+            Event::Release { id, .. } => {
+                self.flying.remove(id);
+            }
+            Event::Cancel { id } => {
+                self.waiting.remove(id);
+                self.flying.remove(id);
+            }
+            _ => {}
+        }
+        for decision in &decisions[expired..] {
+            let ended = match decision {
+                Decision::Grant(grant) => {
+                    self.waiting.remove(&grant.id) && self.flying.insert(grant.id.clone())
+                }
+                Decision::Reject(reject) if reject.reason == Reason::Duplicate => {
+                    duplicate.take() == Some(&reject.id)
+                }
+                Decision::Reject(reject) => self.waiting.remove(&reject.id),
+                Decision::Expire { .. } => false,
+            };
+            if !ended {
+                return Err(format!("{decision:?} is about nothing that waits"));
+            }
+        }
+        match duplicate {
+            Some(id) => Err(format!("duplicate {id} was not rejected")),
+            None => Ok(()),
+        }
+    }
+
+    fn compare(&self, pool: &Pool, flew: u64) -> Result<(), String> {
+        let (waiting, flying) = (self.waiting.len() as u64, self.flying.len() as u64);
+        if (pool.waiting(), pool.flying()) != (waiting, flying) {
+            let counts = (pool.waiting(), pool.flying());
+            return Err(format!("it counts {counts:?}, its decisions {:?}", (waiting, flying)));
+        }
+        if flying > pool.capacity() && flying > flew {
+            return Err(format!("{flying} fly in {} slots", pool.capacity()));
+        }
+        if !self.excused && flying < pool.capacity() && waiting > 0 {
+            return Err(format!("{waiting} wait beside a free slot"));
+        }
+        Ok(())
+    }
+}
+
+fn may_cap(policy: &fairgate_core::policy::Policy) -> bool {
+    format!("{policy:?}").contains("cap") && fairgate_journal::format_policy(policy).contains("cap")
+}
+
+/// Every backlogged flow of every share and drr node is within the bound of its discipline.
+fn bounds_hold(pool: &Pool) -> Result<(), String> {
+    for node in pool.fairness() {
+        for flow in node.flows {
+            if let Some((least, most)) = flow.bound
+                && !(least..=most).contains(&flow.lag)
+            {
+                return Err(format!(
+                    "{} by {} at {:?}: {} lags {}, outside {least} to {most}",
+                    node.kind,
+                    node.by.name(),
+                    node.path,
+                    flow.name,
+                    flow.lag
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// With `max_wait_ticks` a flow's oldest request waits at most that many ticks and then only for what was late
+/// before it: the older requests.
+#[test]
+fn a_late_head_waits_only_for_those_late_before_it() {
+    let count = cases().div_ceil(20);
+    let first = number_from("FAIRGATE_SEED").unwrap_or(1);
+    println!("late heads: {count} journals from seed {first}");
+    for seed in first..first + count {
+        late_heads_are_bounded(seed).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
+    }
+}
+
+fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
+    use fairgate_core::attribute::{Attribute, Attributes};
+    use fairgate_core::event::Submit;
+    use fairgate_core::policy::{Inside, Load, Node, Order, Policy};
+    use fairgate_core::units::{Alpha, TaskWeight};
+
+    let mut rng = Rng::new(seed);
+    let max_wait = rng.range(0..=12);
+    let alpha = Alpha::from_millionths(rng.range(0..=1_000_000)).expect("in range");
+    let order = rng.one_of(&[Order::Fcfs, Order::Wspt]);
+    let policy = Policy::new(Node::Load(Load {
+        by: Attribute::Agent,
+        alpha,
+        auto_tune: rng.percent(50),
+        max_wait_ticks: Some(max_wait),
+        inside: Inside::Queue(order),
+    }))
+    .expect("a policy");
+    let mut pool = Pool::new(PoolConfig::new(rng.range(1..=4), policy));
+    // Per flow: (seq, tick, id) of what waits.
+    let mut waiting: BTreeMap<u64, Vec<(u64, u64, Box<str>)>> = BTreeMap::new();
+    // For a late head: its id and the tick by which it must be granted.
+    let mut deadline: BTreeMap<Box<str>, u64> = BTreeMap::new();
+    let mut flying: Vec<Box<str>> = Vec::new();
+    for seq in 0..400 {
+        let event = if flying.is_empty() || rng.percent(60) {
+            let agent = rng.range(0..=6).min(rng.range(0..=6));
+            let mut submit = Submit::new(&format!("r{seq}"));
+            submit.attributes = Attributes::none().with(Attribute::Agent, &format!("a{agent}"));
+            submit.priority = rng.range(0..=2) as i64;
+            submit.weight = TaskWeight::from_thousandths(rng.range(1..=9000)).expect("in range");
+            let entry = (seq, pool.ticks().0, submit.id.clone());
+            waiting.entry(agent).or_default().push(entry);
+            Event::Submit(Box::new(submit))
+        } else {
+            let id = flying.swap_remove(rng.index(flying.len()));
+            Event::Release { id, tokens: None }
+        };
+        for decision in apply(&mut pool, Micros(seq), &event) {
+            let Decision::Grant(grant) = decision else { continue };
+            for flow in waiting.values_mut() {
+                flow.retain(|(_, _, id)| *id != grant.id);
+            }
+            if let Some(by) = deadline.remove(&grant.id)
+                && pool.ticks().0 > by
+            {
+                return Err(format!("{} went at tick {}, due by {by}", grant.id, pool.ticks().0));
+            }
+            flying.push(grant.id);
+        }
+        let now = pool.ticks().0;
+        let all: Vec<u64> = waiting.values().flatten().map(|(seq, _, _)| *seq).collect();
+        for (head, tick, id) in waiting.values().filter_map(|flow| flow.first()) {
+            if now - tick >= max_wait {
+                let older = all.iter().filter(|seq| *seq < head).count() as u64;
+                deadline.entry(id.clone()).or_insert(now.max(tick + max_wait) + older + 1);
+            }
+        }
+        if let Some((id, by)) = deadline.iter().find(|(_, by)| **by < now) {
+            return Err(format!("{id} still waits at tick {now}, due by {by}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Where results go, and how a command that failed says so.
+
+use std::cell::RefCell;
+use std::io::{self, BufWriter, Read, StdoutLock, Write};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+/// Standard output, buffered. Clones write to the same buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Output(Rc<RefCell<BufWriter<StdoutLock<'static>>>>);
+
+impl Output {
+    /// Locks standard output for the rest of the command.
+    pub(crate) fn stdout() -> Self {
+        let buffered = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        Self(Rc::new(RefCell::new(buffered)))
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.borrow_mut().write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
+}
+
+/// An input that passes the output on before it waits for more, so that what follows a live journal sees each
+/// decision when it is made.
+#[derive(Debug)]
+pub(crate) struct FlushingInput<R> {
+    input: R,
+    output: Output,
+}
+
+impl<R: Read> FlushingInput<R> {
+    pub(crate) fn new(input: R, output: Output) -> Self {
+        Self { input, output }
+    }
+}
+
+impl<R: Read> Read for FlushingInput<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        // A failure is not lost: what could not be passed on stays in the buffer, and the next write meets it.
+        let _ = self.output.flush();
+        self.input.read(into)
+    }
+}
+
+/// The exit status for an error, after saying on standard error what it is. A wrong usage exits as clap has it;
+/// where whoever reads the output has seen enough, nothing went wrong.
+pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if let Some(usage) = error.downcast_ref::<clap::Error>() {
+        usage.exit();
+    }
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    // Where standard error is closed too, nobody is left to tell.
+    let _ = writeln!(io::stderr(), "fairgate: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    io.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

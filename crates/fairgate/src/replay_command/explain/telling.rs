@@ -1,0 +1,292 @@
+//! A request's story in words and numbers.
+
+mod standing;
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::decision::{Grant, Reason, Reject};
+use fairgate_core::event::Event;
+use fairgate_core::explain::{Ahead, Readiness, Standing, Waiting, WaitingLevel};
+use fairgate_core::units::{Micros, Tokens};
+
+use self::standing::{reason, runner_up};
+use super::settlement::{Books, Settled};
+use super::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
+use crate::words::{Span, counted, shown};
+
+/// Writes what there is to tell, request after request.
+pub(crate) fn write(mut out: impl Write, id: &str, chapters: &[Chapter]) -> io::Result<()> {
+    let id = shown(id);
+    match chapters.len() {
+        1 => writeln!(out, "request {id}")?,
+        many => writeln!(out, "request {id}: {many} of that id")?,
+    }
+    for chapter in chapters {
+        writeln!(out)?;
+        let mut text = String::new();
+        tell(&mut text, chapter);
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn tell(text: &mut String, chapter: &Chapter) {
+    submitted(text, chapter);
+    for moment in &chapter.moments {
+        tell_moment(text, moment);
+    }
+    if chapter.untold > 0 {
+        let untold = counted(chapter.untold, "further change");
+        detail(text, &format!("(and {untold} of capacity, workers or its flows while it waited)"));
+    }
+    let waited = |when: &When| Span(Micros(when.at.0.saturating_sub(chapter.submitted.at.0)));
+    match &chapter.fate {
+        Fate::Waits => detail(text, "it still waits at the end of the journal"),
+        Fate::GaveUp { when } => {
+            headline(
+                text,
+                when,
+                &format!("cancelled after {} in the queue, uncharged", waited(when)),
+            );
+        }
+        Fate::Refused { when, reject, cause } => {
+            let verdict = refusal(reject, cause);
+            match cause {
+                Cause::ItsOwn => detail(text, &verdict),
+                _ => {
+                    headline(text, when, &format!("{verdict}, after {} in the queue", waited(when)))
+                }
+            }
+        }
+        Fate::Expired { when, timeout } => {
+            let limit = timeout.map_or_else(String::new, |t| format!("; the limit is {}", Span(t)));
+            headline(text, when, &format!("expired after {} in the queue{limit}", waited(when)));
+        }
+        Fate::Granted(flight) => tell_flight(text, flight, chapter.cost),
+    }
+}
+
+fn submitted(text: &mut String, chapter: &Chapter) {
+    let mut line = match chapter.submitted.line {
+        Some(_) => "submitted".to_owned(),
+        None => "submitted, before this journal begins,".to_owned(),
+    };
+    let _ = write!(line, " with a cost of {}", counted(chapter.cost.0, "token"));
+    if chapter.priority != 0 {
+        let _ = write!(line, " and priority {}", chapter.priority);
+    }
+    let attributes = attributes(&chapter.attributes);
+    if !attributes.is_empty() {
+        let _ = write!(line, ", for {attributes}");
+    }
+    headline(text, &chapter.submitted, &line);
+    let flows: Vec<String> = chapter.path.iter().map(|l| flow(l.by, &l.flow)).collect();
+    detail(text, &format!("its path: {}", flows.join(" → ")));
+    if let Some(waiting) = &chapter.arrival {
+        tell_waiting(text, waiting);
+    }
+}
+
+fn attributes(attributes: &Attributes) -> String {
+    let given = Attribute::ALL.into_iter().filter_map(|a| Some(flow(a, attributes.get(a)?)));
+    given.collect::<Vec<_>>().join(", ")
+}
+
+fn tell_waiting(text: &mut String, waiting: &Waiting) {
+    let innermost = waiting.levels.len().saturating_sub(1);
+    for (depth, level) in waiting.levels.iter().enumerate() {
+        if let Some(obstacle) = obstacle(level, depth == innermost) {
+            detail(text, &obstacle);
+        }
+    }
+    let place = match waiting.place {
+        None => "as things are, it would never be granted".to_owned(),
+        Some(0) => "it waits, next in line for a slot".to_owned(),
+        Some(place) => {
+            let before = counted(place, "grant");
+            format!("it waits; if nothing else came, {before} would come before its own")
+        }
+    };
+    let ahead: Vec<String> = waiting.ahead.iter().map(ahead).collect();
+    match waiting.place {
+        None | Some(0) => detail(text, &place),
+        Some(_) => detail(text, &format!("{place}: {}", ahead.join(", "))),
+    }
+}
+
+fn ahead(ahead: &Ahead) -> String {
+    let path: Vec<String> = ahead.path.iter().map(|name| shown(name)).collect();
+    let requests = counted(ahead.requests, "request");
+    format!("{requests} of {} ({})", path.join(" / "), counted(ahead.tokens, "token"))
+}
+
+fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
+    let flow = flow(level.by, &level.flow);
+    match (level.readiness, &level.standing) {
+        (Readiness::Ready, _) => None,
+        (Readiness::Held, _) => Some(format!("{flow} is held")),
+        (Readiness::AtCap, Standing::Share { cap: Some(cap), .. }) => {
+            Some(format!("{flow} is at its cap: {} in flight of {cap}", level.flying))
+        }
+        (Readiness::AtCap, _) => Some(format!("{flow} is at its cap: {} in flight", level.flying)),
+        (Readiness::Blocked, _) if has_queue => {
+            Some(format!("{flow} is blocked: no worker is open for what is first in it"))
+        }
+        (Readiness::Blocked, _) => Some(format!("{flow} is blocked: nothing inside it is ready")),
+    }
+}
+
+fn tell_moment(text: &mut String, moment: &Moment) {
+    let what = match &moment.event {
+        Event::Hold { by, flow: name } => format!("{} is held", flow(*by, name)),
+        Event::Resume { by, flow: name } => format!("{} goes on", flow(*by, name)),
+        Event::Weight { by, flow: name, weight } => {
+            format!("{} now has weight {}", flow(*by, name), weight.get())
+        }
+        Event::Cap { by, flow: name, slots: Some(slots) } => {
+            format!("{} may now have {slots} in flight", flow(*by, name))
+        }
+        Event::Cap { by, flow: name, slots: None } => format!("{} has no cap now", flow(*by, name)),
+        Event::Policy(_) => "a new policy is in place".to_owned(),
+        Event::Capacity { slots } => format!("the pool now has {}", counted(*slots, "slot")),
+        Event::Worker(change) => {
+            let state = change.state.map_or_else(String::new, |s| format!(", now {}", s.name()));
+            format!("worker {} is added or changed{state}", shown(&change.name))
+        }
+        _ => "something happens".to_owned(),
+    };
+    headline(text, &moment.when, &what);
+    tell_waiting(text, &moment.waiting);
+}
+
+fn refusal(reject: &Reject, cause: &Cause) -> String {
+    let full = |noun: &str| match &reject.limit {
+        Some(limit) => {
+            let class = limit.class.as_ref().map(|name| format!(" in class {}", shown(name)));
+            let held = format!("{}{}", counted(limit.current, noun), class.unwrap_or_default());
+            format!("{held} waiting, where the limit is {}", limit.limit)
+        }
+        None => "the limit is reached".to_owned(),
+    };
+    match (reject.reason, cause) {
+        (Reason::Duplicate, _) => {
+            "rejected (duplicate): a request of this id was waiting or in flight".to_owned()
+        }
+        (Reason::QueueFull, _) => format!(
+            "rejected (queue_full): {}, and of the fullest flow it would be the last",
+            full("request")
+        ),
+        (Reason::PushedOut, Cause::Newcomer(id)) => format!(
+            "pushed out (pushed_out) of the full queue, to make room for {}: {}, and it was the last of the fullest flow",
+            shown(id),
+            full("request")
+        ),
+        (Reason::PushedOut, _) => format!("pushed out (pushed_out): {}", full("request")),
+        (Reason::NoWorker, Cause::Worker(name)) => {
+            format!(
+                "rejected (no_worker): worker {} changed, and none is left that may take it",
+                shown(name)
+            )
+        }
+        (Reason::NoWorker, _) => {
+            "rejected (no_worker): there is no worker that may take it".to_owned()
+        }
+        (Reason::Overloaded, _) => {
+            "rejected (overloaded): all workers that may take it are overloaded".to_owned()
+        }
+        (Reason::ClassRequests, _) => format!("rejected (class_requests): {}", full("request")),
+        (Reason::ClassInputTokens, _) => {
+            format!("rejected (class_input_tokens): {}", full("input token"))
+        }
+        (Reason::ClassCachedTokens, _) => {
+            format!("rejected (class_cached_tokens): {}", full("cached token"))
+        }
+    }
+}
+
+fn tell_flight(text: &mut String, flight: &Flight, cost: Tokens) {
+    headline(text, &flight.when, &granted(&flight.grant));
+    for level in flight.grant.why.iter().flat_map(|why| &why.levels) {
+        detail(text, &reason(level, cost));
+        detail(text, &format!("  {}", runner_up(level)));
+    }
+    let since = |when: &When| Span(Micros(when.at.0.saturating_sub(flight.when.at.0)));
+    if let Some(first) = &flight.first_token {
+        headline(text, first, &format!("first token, {} after the grant", since(first)));
+    }
+    match &flight.ending {
+        None => detail(text, "it is still in flight at the end of the journal"),
+        Some(ending) => {
+            headline(text, &ending.when, &ended(ending, since(&ending.when), cost));
+            for settled in &ending.settled {
+                detail(text, &books(settled));
+            }
+        }
+    }
+}
+
+fn granted(grant: &Grant) -> String {
+    let mut line = match grant.waited.0 {
+        0 => "granted at once".to_owned(),
+        _ => format!("granted after {}", Span(grant.waited)),
+    };
+    if let Some(place) = &grant.place {
+        let _ = write!(line, ", on worker {} rank {}", shown(&place.worker), place.rank);
+    }
+    if grant.brownout == Some(true) {
+        line.push_str(", past the brownout wait");
+    }
+    line
+}
+
+fn ended(ending: &Ending, after: Span, cost: Tokens) -> String {
+    let charged = counted(cost.0, "token");
+    match (ending.cancelled, ending.tokens) {
+        (true, _) => format!("cancelled after {after} in flight; its cost of {charged} stands"),
+        (_, None) => format!("ended after {after}; its cost of {charged} stands"),
+        (_, Some(tokens)) => {
+            let used = counted(tokens.0, "token");
+            let against = match tokens.0.cmp(&cost.0) {
+                std::cmp::Ordering::Equal => "exactly its cost".to_owned(),
+                std::cmp::Ordering::Less => {
+                    format!("{} fewer than its cost of {}", cost.0 - tokens.0, cost.0)
+                }
+                std::cmp::Ordering::Greater => {
+                    format!("{} more than its cost of {}", tokens.0 - cost.0, cost.0)
+                }
+            };
+            format!("ended after {after} with {used}, {against}")
+        }
+    }
+}
+
+fn books(settled: &Settled) -> String {
+    let flow = flow(settled.level.by, &settled.level.flow);
+    match &settled.books {
+        Books::Share { score, served, pending } => format!(
+            "{flow}: tokens served {} → {}, in flight {} → {}; score {} → {} tokens per weight",
+            served.0, served.1, pending.0, pending.1, score.0, score.1
+        ),
+        Books::Drr { deficit: (was, is) } if was == is => {
+            format!("{flow}: the credit stays at {was} tokens")
+        }
+        Books::Drr { deficit: (was, is) } => format!("{flow}: credit {was} → {is} tokens"),
+        Books::Load { ticks } => format!("{flow}: the pool's ticks {} → {}", ticks.0, ticks.1),
+    }
+}
+
+/// A flow with the attribute that names it.
+fn flow(by: Attribute, name: &str) -> String {
+    format!("{} {}", by.name(), shown(name))
+}
+
+fn headline(text: &mut String, when: &When, what: &str) {
+    let line = when.line.map_or_else(String::new, |line| format!(", line {line}"));
+    let _ = writeln!(text, "at {} µs{line}: {what}", when.at.0);
+}
+
+fn detail(text: &mut String, what: &str) {
+    let _ = writeln!(text, "    {what}");
+}

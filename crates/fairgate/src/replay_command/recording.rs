@@ -1,0 +1,205 @@
+//! What a recording says about each of its requests: when it ran, for how long, what it used.
+
+use fairgate_core::Pool;
+use fairgate_core::decision::{Decision, Sink};
+use fairgate_core::event::Event;
+use fairgate_core::units::{Micros, Tokens};
+
+use super::costs::Costs;
+use super::roster::{Number, Roster};
+use super::steps::{Listener, Step};
+
+/// The facts about every request of a journal, learned by replaying it under its own policy. It takes about a
+/// hundred bytes a request.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    facts: Vec<Fact>,
+    /// The service times and the tokens of all flights that ended.
+    service_us: u128,
+    tokens: u128,
+}
+
+/// What the recording says about one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fact {
+    pub(crate) cost: Tokens,
+    pub(crate) granted: Option<Micros>,
+    pub(crate) first_token: Option<Mark>,
+    pub(crate) end: End,
+}
+
+/// A line of the recording, and its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) line: u64,
+    pub(crate) at: Micros,
+}
+
+/// How a request came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It did not, or was refused or expired: no line says so.
+    Unsaid,
+    /// It was cancelled while it waited.
+    GaveUp { line: u64 },
+    /// Its flight ended, with the tokens it really used where the recording tells.
+    Flight { mark: Mark, tokens: Option<Tokens> },
+}
+
+impl Fact {
+    fn new(cost: Tokens) -> Self {
+        Self { cost, granted: None, first_token: None, end: End::Unsaid }
+    }
+
+    /// The tokens that it really used, or else its cost.
+    pub(crate) fn used(&self) -> Tokens {
+        match self.end {
+            End::Flight { tokens: Some(tokens), .. } => tokens,
+            _ => self.cost,
+        }
+    }
+}
+
+impl Recording {
+    pub(crate) fn fact(&self, number: Number) -> &Fact {
+        &self.facts[number]
+    }
+
+    /// How long a request takes: as long as it took in the recording, or where it never ran there, its cost times
+    /// the mean service time per token, rounded down. Nothing where the recording cannot tell: its flight never
+    /// ended there, or no flight ended at all.
+    pub(crate) fn service(&self, fact: &Fact) -> Option<Micros> {
+        match (fact.granted, fact.end) {
+            (Some(granted), End::Flight { mark, .. }) => Some(Micros(mark.at.0 - granted.0)),
+            (Some(_), _) => None,
+            (None, _) => self.estimate(fact.cost),
+        }
+    }
+
+    fn estimate(&self, cost: Tokens) -> Option<Micros> {
+        let whole = self.service_us.checked_div(self.tokens)?.saturating_mul(u128::from(cost.0));
+        let part = scaled(self.service_us % self.tokens, cost.0, self.tokens);
+        Some(Micros(u64::try_from(whole.saturating_add(part)).unwrap_or(u64::MAX)))
+    }
+}
+
+/// part × times / whole, rounded down and exact, for a part below the whole, which is far below 2^126 as sums of
+/// 64-bit numbers over a file's lines are: bit by bit of `times`, so that the product is never needed.
+fn scaled(part: u128, times: u64, whole: u128) -> u128 {
+    let (mut quotient, mut rest) = (0, 0);
+    for bit in (0..u64::BITS).rev() {
+        quotient *= 2;
+        rest *= 2;
+        if times >> bit & 1 == 1 {
+            rest += part;
+        }
+        quotient += rest / whole;
+        rest %= whole;
+    }
+    quotient
+}
+
+/// Learns a recording while it is replayed.
+#[derive(Debug, Default)]
+pub(crate) struct Learner {
+    roster: Roster,
+    costs: Costs,
+    recording: Recording,
+    now: Mark,
+}
+
+impl Learner {
+    /// What was learned.
+    pub(crate) fn finish(self) -> Recording {
+        self.recording
+    }
+
+    fn flight_ended(&mut self, number: Number, event: &Event) {
+        let tokens = match event {
+            Event::Release { tokens, .. } => *tokens,
+            _ => None,
+        };
+        let fact = &mut self.recording.facts[number];
+        fact.end = End::Flight { mark: self.now, tokens };
+        self.recording.tokens += u128::from(fact.used().0);
+        let granted = fact.granted.map_or(self.now.at.0, |granted| granted.0);
+        self.recording.service_us += u128::from(self.now.at.0 - granted);
+    }
+
+    fn first_token(&mut self, id: &str) {
+        let Some(live) = self.roster.get(id).filter(|live| live.granted.is_some()) else { return };
+        self.recording.facts[live.number].first_token.get_or_insert(self.now);
+    }
+}
+
+impl Sink for Learner {
+    fn decided(&mut self, decision: Decision) {
+        let about = self.roster.decided(self.now.at, &decision);
+        if let (Some(number), Decision::Grant(_)) = (about, decision) {
+            self.recording.facts[number].granted = Some(self.now.at);
+        }
+    }
+}
+
+impl Listener for Learner {
+    fn start(&mut self, pool: &Pool) {
+        self.roster = Roster::of(pool);
+        self.costs = Costs::of(pool);
+        let known = pool.snapshot().requests.into_iter().map(|request| Fact {
+            granted: request.flight.map(|flight| flight.granted_at),
+            ..Fact::new(request.cost)
+        });
+        self.recording.facts = known.collect();
+    }
+
+    fn before(&mut self, step: Step<'_>, _pool: &Pool) {
+        self.now = Mark { line: step.line.unwrap_or(self.now.line), at: step.at };
+        self.costs.follow(step.event);
+        match step.event {
+            Event::Submit(submit) => {
+                let cost = self.costs.cost(submit);
+                self.recording.facts.push(Fact::new(cost));
+            }
+            Event::FirstToken { id } => self.first_token(id),
+            _ => {}
+        }
+        if let Some(number) = self.roster.before(step.event) {
+            self.flight_ended(number, step.event);
+        }
+    }
+
+    fn after(&mut self, _pool: &Pool) -> anyhow::Result<()> {
+        if let Some(number) = self.roster.after() {
+            self.recording.facts[number].end = End::GaveUp { line: self.now.line };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_never_ran_takes_its_cost_times_the_mean() {
+        let recording = Recording { facts: Vec::new(), service_us: 1000, tokens: 300 };
+        let fact = Fact::new(Tokens(7));
+        assert_eq!(recording.service(&fact), Some(Micros(23)), "7 × 1000 / 300 = 23.33");
+        let ran = Fact { granted: Some(Micros(5)), ..fact };
+        assert_eq!(recording.service(&ran), None, "nobody knows when it would have ended");
+        let mark = Mark { line: 9, at: Micros(11) };
+        let ended = Fact { end: End::Flight { mark, tokens: None }, ..ran };
+        assert_eq!(recording.service(&ended), Some(Micros(6)));
+        let none_ended = Recording::default();
+        assert_eq!(none_ended.service(&fact), None);
+    }
+
+    #[test]
+    fn absurd_numbers_are_exact_or_saturate() {
+        let tokens = u128::from(u64::MAX) * 1000;
+        let recording = Recording { facts: Vec::new(), service_us: tokens * 3 - 1, tokens };
+        let third = Fact::new(Tokens(u64::MAX / 3));
+        assert_eq!(recording.service(&third), Some(Micros(u64::MAX - 1)));
+        assert_eq!(recording.service(&Fact::new(Tokens(u64::MAX))), Some(Micros(u64::MAX)));
+    }
+}

@@ -1,0 +1,142 @@
+//! Aligned columns.
+
+use std::io::{self, Write};
+
+/// A table whose first column is text and whose others are numbers, or pairs of numbers side by side.
+#[derive(Debug)]
+pub(crate) struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// One cell.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    /// Aligned left.
+    Text(String),
+    /// Aligned right.
+    Number(String),
+    /// What it was and what it would be, each aligned right, in the middle of the column.
+    Pair(String, String),
+}
+
+const ARROW: &str = " → ";
+
+impl Table {
+    pub(crate) fn new(headings: Vec<&'static str>) -> Self {
+        Self { headings, rows: Vec::new() }
+    }
+
+    /// Adds a row with a cell for each heading.
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    /// Writes it all.
+    pub(crate) fn write(&self, mut out: impl Write) -> io::Result<()> {
+        let columns = (0..self.headings.len()).map(|column| self.measure(column));
+        let columns: Vec<Column> = columns.collect();
+        let mut line = String::new();
+        for (heading, column) in self.headings.iter().zip(&columns) {
+            column.heading(&mut line, heading);
+        }
+        writeln!(out, "{}", line.trim_end())?;
+        for row in &self.rows {
+            line.clear();
+            for (cell, column) in row.iter().zip(&columns) {
+                column.cell(&mut line, cell);
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    fn measure(&self, index: usize) -> Column {
+        let mut column = Column { first: index == 0, text: false, left: 0, right: 0, width: 0 };
+        for cell in self.rows.iter().filter_map(|row| row.get(index)) {
+            match cell {
+                Cell::Text(text) => {
+                    column.text = true;
+                    column.width = column.width.max(width(text));
+                }
+                Cell::Number(text) => column.width = column.width.max(width(text)),
+                Cell::Pair(was, is) => {
+                    column.left = column.left.max(width(was));
+                    column.right = column.right.max(width(is));
+                }
+            }
+        }
+        if column.right > 0 {
+            column.width = column.width.max(column.left + width(ARROW) + column.right);
+        }
+        column.width = column.width.max(width(self.headings[index]));
+        column
+    }
+}
+
+struct Column {
+    first: bool,
+    text: bool,
+    left: usize,
+    right: usize,
+    width: usize,
+}
+
+impl Column {
+    fn heading(&self, line: &mut String, heading: &str) {
+        // Over pairs of numbers the heading stands in the middle.
+        let spare = self.width - width(heading);
+        let before = match (self.text, self.right > 0) {
+            (true, _) => 0,
+            (_, true) => spare / 2,
+            _ => spare,
+        };
+        self.place(line, heading, before);
+    }
+
+    fn cell(&self, line: &mut String, cell: &Cell) {
+        match cell {
+            Cell::Text(text) => self.place(line, text, 0),
+            Cell::Number(text) => self.place(line, text, self.width - width(text)),
+            Cell::Pair(was, is) => {
+                let (was_gap, is_gap) = (self.left - width(was), self.right - width(is));
+                let pair = format!("{:was_gap$}{was}{ARROW}{:is_gap$}{is}", "", "");
+                self.place(line, &pair, (self.width - width(&pair)).div_ceil(2));
+            }
+        }
+    }
+
+    fn place(&self, line: &mut String, text: &str, before: usize) {
+        let gap = if self.first { 0 } else { 2 };
+        line.extend(std::iter::repeat_n(' ', gap + before));
+        line.push_str(text);
+        line.extend(std::iter::repeat_n(' ', self.width - before - width(text)));
+    }
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(vec!["flow", "n", "waited"]);
+        let row = |name: &str, n: &str, was: &str, is: &str| {
+            vec![Cell::Text(name.into()), Cell::Number(n.into()), Cell::Pair(was.into(), is.into())]
+        };
+        table.row(row("a", "1", "5 µs", "10 ms"));
+        table.row(row("longer", "100", "20 ms", "1 s"));
+        let mut text = Vec::new();
+        table.write(&mut text).unwrap();
+        let expected = "\
+flow      n     waited
+a         1   5 µs → 10 ms
+longer  100  20 ms →   1 s
+";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

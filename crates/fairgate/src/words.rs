@@ -1,0 +1,95 @@
+//! Numbers and names as people read them.
+
+use std::fmt;
+
+use fairgate_core::units::Micros;
+
+/// A span of time with its unit: `850 µs`, `12.5 ms`, `3.25 s`, `2 min 5 s`, `3 h 20 min`. Exact below a second, and to
+/// the millisecond below a minute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span(pub(crate) Micros);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.0;
+        let seconds = micros / 1_000_000;
+        let text = match micros {
+            0..1_000 => format!("{micros} µs"),
+            1_000..1_000_000 => format!("{} ms", Thousandths(micros)),
+            1_000_000..60_000_000 => format!("{} s", Thousandths(micros / 1_000)),
+            60_000_000..3_600_000_000 => format!("{} min {} s", seconds / 60, seconds % 60),
+            _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        };
+        f.pad(&text)
+    }
+}
+
+/// A number of thousandths as a decimal without needless zeros.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thousandths(pub(crate) u64);
+
+impl fmt::Display for Thousandths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.0 / 1000, self.0 % 1000);
+        let decimal = format!("{whole}.{rest:03}");
+        f.pad(decimal.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+/// A count with its noun, in the plural where it is not 1.
+pub(crate) fn counted(count: impl Into<u128>, noun: &str) -> String {
+    match count.into() {
+        1 => format!("1 {noun}"),
+        many => format!("{many} {noun}s"),
+    }
+}
+
+/// The most characters of a name that are shown.
+const LONGEST_NAME: usize = 60;
+
+/// A name from a journal, safe to show on a terminal: control characters escaped, the rest of a long one left out.
+pub(crate) fn shown(name: &str) -> String {
+    let mut shown = String::new();
+    for (i, each) in name.chars().enumerate() {
+        if i == LONGEST_NAME {
+            shown.push('…');
+            break;
+        }
+        match each.is_control() {
+            true => shown.extend(each.escape_default()),
+            false => shown.push(each),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_units() {
+        let span = |micros| Span(Micros(micros)).to_string();
+        assert_eq!(span(0), "0 µs");
+        assert_eq!(span(999), "999 µs");
+        assert_eq!(span(1_000), "1 ms");
+        assert_eq!(span(12_050), "12.05 ms");
+        assert_eq!(span(999_999), "999.999 ms");
+        assert_eq!(span(3_250_000), "3.25 s");
+        assert_eq!(span(59_999_999), "59.999 s");
+        assert_eq!(span(125_000_000), "2 min 5 s");
+        assert_eq!(span(12_000_000_000), "3 h 20 min");
+        assert_eq!(span(100_000_000), "1 min 40 s");
+        assert_eq!(span(30_000_000), "30 s");
+        assert_eq!(format!("{:>8}", Span(Micros(5))), "    5 µs");
+    }
+
+    #[test]
+    fn names_are_safe_to_show() {
+        assert_eq!(shown("chat"), "chat");
+        assert_eq!(shown("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(shown(&"é".repeat(100)), format!("{}…", "é".repeat(60)));
+        assert_eq!(counted(1u64, "token"), "1 token");
+        assert_eq!(counted(0u64, "token"), "0 tokens");
+    }
+}

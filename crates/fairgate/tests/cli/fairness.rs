@@ -1,0 +1,54 @@
+//! How far waiting flows are from their shares.
+
+use serde_json::{Value, json};
+
+use crate::run::{fairgate, journal};
+
+fn backlog(policy: &str) -> String {
+    journal(
+        &format!(r#""capacity":1,"policy":{policy}"#),
+        &[
+            r#""at":0,"event":"submit","id":"a1","tenant":"a","cost":500"#,
+            r#""at":1,"event":"submit","id":"a2","tenant":"a","cost":500"#,
+            r#""at":2,"event":"submit","id":"b1","tenant":"b","cost":300"#,
+        ],
+    )
+}
+
+#[test]
+fn every_backlogged_flow_has_its_lag_and_its_bound() {
+    // a has 500 tokens in flight at weight 100: it may be seen 5 tokens per weight behind until they count.
+    let table = fairgate(&["replay", &backlog(r#"{"share":{"by":"tenant"}}"#), "--fairness"]).ok();
+    let expected = "\
+share by tenant at the root
+tenant  weight  waiting  flying    lag  least   most
+a          100        1       1  0.000  0.000  5.000
+b          100        1       0  0.000  0.000  0.000
+
+lag: what the flow is owed, in tokens per weight; below 0 it is ahead of its share.
+least, most: where the policy keeps the lag, given what is in flight.
+";
+    assert_eq!(table, expected);
+}
+
+#[test]
+fn json_says_the_same() {
+    let journal = backlog(r#"{"share":{"by":"tenant"}}"#);
+    let report = fairgate(&["replay", &journal, "--fairness", "--json"]).ok();
+    let report: Value = serde_json::from_str(&report).expect("it is JSON");
+    let flow = |name: &str, flying: u64, most: f64| {
+        json!({
+            "flow": name, "weight": 100, "waiting": 1, "flying": flying,
+            "lag": 0.0, "bound": [0.0, most],
+        })
+    };
+    let flows = [flow("a", 1, 5.0), flow("b", 0, 0.0)];
+    assert_eq!(report, json!([{ "path": [], "kind": "share", "by": "tenant", "flows": flows }]));
+}
+
+#[test]
+fn where_nothing_waits_it_says_so() {
+    let journal = backlog(r#"{"load":{"by":"tenant"}}"#);
+    let text = fairgate(&["replay", &journal, "--fairness"]).ok();
+    assert_eq!(text, "at the end nothing waits in a share or drr node\n");
+}

@@ -1,0 +1,9 @@
+//! The `fairgate` command as its users meet it: the real binary, its output and its exit status.
+
+mod diff;
+mod explain;
+mod fairness;
+mod replay;
+mod run;
+mod vectors;
+mod what_if;
