@@ -235,8 +235,8 @@ pub(crate) static CASES: &[Case] = &[
         ..cycles(
             "proportional-agents",
             "proportional, strict: 5 000 projects, n agents",
-            side("250", || proportional::open(5000, 250)),
             side("500", || proportional::open(5000, 500)),
+            side("1 000", || proportional::open(5000, 1000)),
             Bar::GrowsAtMost(2.0),
         )
     },
@@ -246,9 +246,9 @@ pub(crate) static CASES: &[Case] = &[
         counted: Some(1),
         ..cycles(
             "proportional-projects",
-            "proportional, strict: n projects, 250 agents",
-            side("5 000", || proportional::open(5000, 250)),
-            side("10 000", || proportional::open(10_000, 250)),
+            "proportional, strict: n projects, 1 000 agents",
+            side("5 000", || proportional::open(5000, 1000)),
+            side("10 000", || proportional::open(10_000, 1000)),
             Bar::GrowsAtMost(2.0),
         )
     },
