@@ -279,6 +279,7 @@ fn known_chapter(request: &RequestSnapshot, path: Vec<Level>) -> Chapter {
             when: When { line: None, at: flight.granted_at },
             grant: Grant {
                 id: request.id.clone(),
+                cost: request.cost,
                 waited: Micros(flight.granted_at.0.saturating_sub(request.at.0)),
                 brownout: None,
                 place: None,
