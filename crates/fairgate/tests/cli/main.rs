@@ -1,6 +1,7 @@
 //! The `fairgate` command as its users meet it: the real binary, its output and its exit status.
 
 mod diff;
+mod docs;
 mod explain;
 mod fairness;
 mod replay;
