@@ -64,6 +64,26 @@ pub(crate) static CASES: &[Case] = &[
         side("1 024", || open(pools::drr_held(1024))),
         Bar::AtMost(2.0),
     ),
+    Case {
+        operations: 400,
+        ..cycles(
+            "drr-one-draining",
+            "drr: 1 busy class of n, release and grant only",
+            side("4", || open(pools::drr_one_draining(4))),
+            side("1 024", || open(pools::drr_one_draining(1024))),
+            Bar::AtMost(2.0),
+        )
+    },
+    Case {
+        operations: 400,
+        ..cycles(
+            "drr-held-draining",
+            "drr: n held classes beside 2 running, release and grant only",
+            side("4", || open(pools::drr_held_draining(4))),
+            side("1 024", || open(pools::drr_held_draining(1024))),
+            Bar::AtMost(2.0),
+        )
+    },
     cycles(
         "drr-all-busy",
         "drr: n busy classes",
@@ -215,8 +235,8 @@ pub(crate) static CASES: &[Case] = &[
         ..cycles(
             "proportional-agents",
             "proportional, strict: 5 000 projects, n agents",
-            side("250", || proportional::open(5000, 250)),
             side("500", || proportional::open(5000, 500)),
+            side("1 000", || proportional::open(5000, 1000)),
             Bar::GrowsAtMost(2.0),
         )
     },
@@ -226,9 +246,9 @@ pub(crate) static CASES: &[Case] = &[
         counted: Some(1),
         ..cycles(
             "proportional-projects",
-            "proportional, strict: n projects, 250 agents",
-            side("5 000", || proportional::open(5000, 250)),
-            side("10 000", || proportional::open(10_000, 250)),
+            "proportional, strict: n projects, 1 000 agents",
+            side("5 000", || proportional::open(5000, 1000)),
+            side("10 000", || proportional::open(10_000, 1000)),
             Bar::GrowsAtMost(2.0),
         )
     },

@@ -20,11 +20,20 @@ const QUANTUM: u64 = 500;
 const COST_MOST: u64 = 2000;
 /// How many requests wait in a flow that is alone.
 const DEEP: usize = 512;
+/// How many wait where nothing is submitted any more.
+const LASTING: usize = 20_000;
 
 /// A ring of classes, of which the one in the middle has all the requests.
 pub(crate) fn drr_one_busy(classes: usize) -> Scenario {
     let config = PoolConfig::new(0, drr(classes));
     backlogged(config, Attribute::Class, &[classes / 2], DEEP)
+}
+
+/// The same, but nothing is submitted any more.
+pub(crate) fn drr_one_draining(classes: usize) -> Scenario {
+    let config = PoolConfig::new(0, drr(classes));
+    let scenario = backlogged(config, Attribute::Class, &[classes / 2], LASTING);
+    Scenario { resubmits: false, ..scenario }
 }
 
 /// A ring of classes, all of which have requests.
@@ -35,12 +44,21 @@ pub(crate) fn drr_all_busy(classes: usize) -> Scenario {
 
 /// A ring of held classes with requests, and two more in it that run.
 pub(crate) fn drr_held(held: usize) -> Scenario {
+    drr_two_running(held, DEEP)
+}
+
+/// The same, but nothing is submitted any more.
+pub(crate) fn drr_held_draining(held: usize) -> Scenario {
+    Scenario { resubmits: false, ..drr_two_running(held, LASTING) }
+}
+
+fn drr_two_running(held: usize, waiting: usize) -> Scenario {
     let classes = held + 2;
     let running = [0, classes / 2];
     let mut flows = all(classes);
-    flows.extend(running.repeat(DEEP / 2));
+    flows.extend(running.repeat(waiting));
     let config = PoolConfig::new(0, drr(classes));
-    let mut scenario = backlogged(config, Attribute::Class, &flows, 2);
+    let mut scenario = backlogged(config, Attribute::Class, &flows, 1);
     let holds = (0..classes)
         .filter(|class| !running.contains(class))
         .map(|class| Event::Hold { by: Attribute::Class, flow: name(class).into() });
@@ -149,7 +167,7 @@ fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scen
     }
     opening.push(Event::Policy(policy));
     opening.push(Event::Capacity { slots: CAPACITY });
-    Scenario { config: PoolConfig::new(slots, drr(1)), opening, source }
+    Scenario { config: PoolConfig::new(slots, drr(1)), opening, source, resubmits: true }
 }
 
 /// Tenants whose heads are pinned to busy workers, and one whose requests go to a free one.
@@ -238,7 +256,7 @@ fn filled(config: PoolConfig, mut source: Source, flows: &[usize], each: usize) 
     let mut opening = vec![Event::Capacity { slots: 0 }];
     opening.extend((0..each).flat_map(|_| flows).map(|flow| source.next(*flow)));
     opening.push(Event::Capacity { slots: CAPACITY });
-    Scenario { config, opening, source }
+    Scenario { config, opening, source, resubmits: true }
 }
 
 fn task(flow: usize, weight_thousandths: u64) -> Submit {

@@ -25,6 +25,9 @@ pub(crate) struct Scenario {
     pub(crate) config: PoolConfig,
     pub(crate) opening: Vec<Event>,
     pub(crate) source: Source,
+    /// Whether a flow submits again after it was granted a slot. Where not, a cycle is a release and the grant
+    /// that follows, and the backlog must last.
+    pub(crate) resubmits: bool,
 }
 
 /// The submits of all flows, numbered through.
@@ -121,6 +124,7 @@ impl<M: Machine> Subject for Steady<M> {
 struct Scout {
     pool: Pool,
     source: Source,
+    resubmits: bool,
     clock: Micros,
     /// What flies, the oldest first.
     flying: VecDeque<Box<str>>,
@@ -135,6 +139,7 @@ impl Scout {
         let mut scout = Self {
             pool: Pool::new(scenario.config),
             source: scenario.source,
+            resubmits: scenario.resubmits,
             clock: Micros(0),
             flying: VecDeque::new(),
             owing: VecDeque::new(),
@@ -149,8 +154,10 @@ impl Scout {
         let mut events = Vec::new();
         for _ in 0..cycles {
             let flow = self.owing.pop_front().expect("a grant in every cycle");
-            let submit = self.source.next(flow);
-            events.push(self.take(submit));
+            if self.resubmits {
+                let submit = self.source.next(flow);
+                events.push(self.take(submit));
+            }
             let id = self.flying.pop_front().expect("a flight in every cycle");
             let tokens = Some(Tokens(self.usage.range(1..=1000)));
             events.push(self.take(Event::Release { id, tokens }));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::explain::Why;
-use crate::units::Micros;
+use crate::units::{Micros, Tokens};
 
 /// One decision about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Decision {
 pub struct Grant {
     /// Which request.
     pub id: Box<str>,
+    /// What it is charged until it ends.
+    pub cost: Tokens,
     /// How long it waited.
     pub waited: Micros,
     /// Whether it waited longer than the pool's brownout wait, where the pool has one.

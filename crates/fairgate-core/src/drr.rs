@@ -26,7 +26,7 @@
 //! # In logarithmic time
 //! All that a pick asks is about the kᵢ of *ready* classes: the first with kᵢ ≤ 1 from the cursor on, the
 //! least, and "give a round to a stretch", which lowers each kᵢ in it by one and leaves the others alone.
-//! [`Rounds`] does each in O(log C). A class's deficit is brought up to date only when its head, its
+//! `Rounds` (in `rounds.rs`) does each in O(log C). A class's deficit is brought up to date only when its head, its
 //! quantum or its credit is touched: dᵢ = d + (k then − k now)·qᵢ. Empty, held and blocked classes are not
 //! in the tree at all, so they cost nothing.
 //!

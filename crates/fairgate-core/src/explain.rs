@@ -15,7 +15,7 @@ use crate::drr::Turn;
 use crate::event::Event;
 use crate::pool::{Pool, context};
 use crate::requests::Slot;
-use crate::tree::{Child, Discipline, Flow, Tree};
+use crate::tree::{Child, Discipline, Flow, NodeState, Tree};
 use crate::units::{Alpha, Micros, PerWeight, Ticks, Tokens, Weight};
 
 /// The numbers that decided one grant, from the root of the tree down.
@@ -51,7 +51,7 @@ pub enum Rule {
     Visited,
     /// drr: nobody could; this many rounds were given to all at once, and it was the first to afford its head.
     Bulk {
-        /// The rounds given to every ready class.
+        /// The rounds given to every ready class, the one of the visit itself included.
         rounds: u128,
     },
     /// share: the lowest score.
@@ -268,20 +268,23 @@ impl Pool {
 }
 
 fn choice(tree: &mut Tree, index: u32, cx: Context<'_>) -> Choice {
-    let Flow { node, local, .. } = tree.flows[index as usize];
-    let rule = rule(&mut tree.nodes[node as usize].discipline, local, cx);
-    let standing = standing(&mut tree.nodes[node as usize].discipline, local, cx);
-    let flow = &tree.flows[index as usize];
-    let view = View { head: None, waiting: flow.waiting, flying: flow.flying, oldest_open: false };
-    let state = &mut tree.nodes[node as usize];
-    let by = state.level.node.by();
-    state.arbiter().look(local, view);
-    let next = state.arbiter().pick(cx).map(|pick| pick.flow);
-    let runner_up = next.and_then(|next| {
-        let name = state.flow_name(next, &tree.flows)?;
-        Some((name, self::standing(&mut state.discipline, next, cx)))
+    let flow = tree.flows[index as usize].clone();
+    let node = &mut tree.nodes[flow.node as usize];
+    let rule = rule(&mut node.discipline, flow.local, cx);
+    let standing = standing(&mut node.discipline, flow.local, cx);
+    // Its numbers are those of the contest that it lost; only who it is is found without the winner.
+    let runner_up = next_without(&mut node.clone(), &flow, cx).and_then(|next| {
+        let name = node.flow_name(next, &tree.flows)?;
+        Some((name, self::standing(&mut node.discipline, next, cx)))
     });
-    Choice { by, flow: tree.flows[index as usize].name.clone(), rule, standing, runner_up }
+    Choice { by: node.level.node.by(), flow: flow.name, rule, standing, runner_up }
+}
+
+/// Who would be picked were this flow not ready.
+fn next_without(node: &mut NodeState, flow: &Flow, cx: Context<'_>) -> Option<Local> {
+    let view = View { head: None, waiting: flow.waiting, flying: flow.flying, oldest_open: false };
+    node.arbiter().look(flow.local, view);
+    node.arbiter().pick(cx).map(|pick| pick.flow)
 }
 
 fn rule(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Rule {

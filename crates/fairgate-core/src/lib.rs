@@ -9,6 +9,11 @@
     clippy::disallowed_types,
     clippy::float_arithmetic
 )]
+// Test code may cast its small numbers plainly.
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
 
 pub mod apportion;
 mod arbiter;

@@ -30,7 +30,7 @@
 //! # Without a scan
 //! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ), and Dᵢ = now − sinceᵢ where `since` stands still while
 //! the clock runs. So the winner is an extreme point of a set that changes by one point an event:
-//! [`Extremes`] finds it without looking at every flow. Sums for auto-tune are kept as Σsince and Σsince²,
+//! `Extremes` (in `extremes.rs`) finds it without looking at every flow. Sums for auto-tune are kept as Σsince and Σsince²,
 //! from which ΣD and ΣD² follow at any tick.
 
 use std::collections::BTreeSet;

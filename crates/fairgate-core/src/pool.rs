@@ -371,6 +371,7 @@ impl Pool {
         let waited = Micros(self.now.0 - request.at.0);
         sink.decided(Decision::Grant(Grant {
             id: request.texts.id().into(),
+            cost: request.cost,
             waited,
             brownout: self.limits.brownout_wait.map(|limit| waited > limit),
             place: place.map(|place| GrantedPlace {

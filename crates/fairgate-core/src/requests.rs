@@ -143,7 +143,7 @@ impl Texts {
 fn push_text(bytes: &mut Vec<u8>, text: &str) {
     let mut length = text.len();
     loop {
-        let low = (length & 0x7f) as u8;
+        let low = length.to_le_bytes()[0] & 0x7f;
         length >>= 7;
         if length == 0 {
             bytes.push(low);

@@ -216,7 +216,6 @@ impl Pool {
         let Limits { max_queue, queue_timeout, brownout_wait, busy } = self.limits;
         let Directives { held, weights, caps } = &self.tree.directives;
         let named = |by: usize| Attribute::ALL[by];
-        let flat = |by: usize| move |name: &Box<str>| (named(by), name.clone());
         let mut requests = self.requests.flying_slots();
         requests.extend(self.requests.waiting_slots());
         requests.sort_unstable_by_key(|slot| self.requests.get(*slot).seq);
@@ -231,7 +230,9 @@ impl Pool {
             queue_timeout,
             brownout_wait,
             busy,
-            holds: (0..7).flat_map(|by| held[by].iter().map(flat(by))).collect(),
+            holds: (0..7)
+                .flat_map(|by| held[by].iter().map(move |n| (named(by), n.clone())))
+                .collect(),
             weights: (0..7)
                 .flat_map(|by| weights[by].iter().map(move |(n, w)| (named(by), n.clone(), *w)))
                 .collect(),

@@ -57,9 +57,11 @@ impl PerWeight {
 impl fmt::Display for PerWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
-        let (whole, rest) = (magnitude >> 32, magnitude & 0xffff_ffff);
-        let sign = if self.0 < 0 { "-" } else { "" };
-        write!(f, "{sign}{whole}.{:03}", (rest * 1000) >> 32)
+        // Rounded to the nearest thousandth; what rounds to 1000 of them carries.
+        let thousandths = ((magnitude & 0xffff_ffff) * 1000 + (1 << 31)) >> 32;
+        let (whole, rest) = ((magnitude >> 32) + thousandths / 1000, thousandths % 1000);
+        let sign = if self.0 < 0 && (whole, rest) != (0, 0) { "-" } else { "" };
+        write!(f, "{sign}{whole}.{rest:03}")
     }
 }
 
@@ -153,5 +155,33 @@ impl Fraction {
     /// The fraction in thousandths.
     pub fn thousandths(self) -> u32 {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn per_weight_prints_the_nearest_thousandth() {
+        let shown = |tokens, weight| {
+            PerWeight::of(tokens, Weight::new(weight).expect("a weight")).to_string()
+        };
+        assert_eq!(shown(1000, 500), "2.000");
+        assert_eq!(shown(20, 100), "0.200");
+        assert_eq!(shown(-5, 4), "-1.250");
+        assert_eq!(shown(2, 3), "0.667");
+        assert_eq!(PerWeight((1 << 32) - 1).to_string(), "1.000");
+        assert_eq!(PerWeight(-1).to_string(), "0.000");
+    }
+
+    #[test]
+    fn units_refuse_what_is_out_of_range() {
+        assert!(Weight::new(0).is_err());
+        assert!(TaskWeight::from_thousandths(0).is_err());
+        assert!(TaskWeight::from_thousandths(1_000_000_001).is_err());
+        assert_eq!(TaskWeight::from_thousandths(1_000_000_000), Ok(TaskWeight::MAX));
+        assert!(Alpha::from_millionths(1_000_001).is_err());
+        assert!(Fraction::from_thousandths(1_000_000_001).is_err());
     }
 }

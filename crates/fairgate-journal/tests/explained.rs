@@ -102,7 +102,14 @@ fn every_rule_and_number_has_its_name() {
         level(Rule::Late, load),
     ];
     let why = Some(Box::new(Why { cost: Tokens(u64::MAX), levels }));
-    let grant = Grant { id: "r".into(), waited: Micros(0), brownout: None, place: None, why };
+    let grant = Grant {
+        id: "r".into(),
+        cost: Tokens(1),
+        waited: Micros(0),
+        brownout: None,
+        place: None,
+        why,
+    };
     assert_eq!(line(Micros(1), &Decision::Grant(grant)), EXPECTED_NAMES);
     let flow = FlowFairness {
         name: "a".into(),

@@ -106,7 +106,7 @@ fn submit([who, a, b]: [u8; 3], line: usize) -> Submit {
     let mut attributes = Attributes::none();
     for attribute in Attribute::ALL {
         let n = (u32::from(who) * 31 + u32::from(a)) >> (attribute as u8 % 4);
-        if n % 7 > 0 {
+        if !n.is_multiple_of(7) {
             attributes.set(attribute, format!("{}{}", &attribute.name()[..1], n % 6).into());
         }
     }

@@ -48,11 +48,14 @@ use crate::words::shown;
 /// names the line and the field, and exit status 1; the decisions before it have been printed.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
-  fairgate replay monday.jsonl
-  tail -n +1 -f live.jsonl | fairgate replay -
-  fairgate replay monday.jsonl --policy drr.json
-  fairgate replay monday.jsonl --policy drr.json --diff --by tenant
-  fairgate replay monday.jsonl --explain r4711")]
+  What was decided:
+    fairgate replay examples/noisy-neighbour.jsonl
+  The same of a journal that is being written:
+    tail -n +1 -f live.jsonl | fairgate replay -
+  What another policy would have meant for each tenant:
+    fairgate replay examples/noisy-neighbour.jsonl --policy examples/share-policy.json --diff --by tenant
+  Why a request waited:
+    fairgate replay examples/noisy-neighbour.jsonl --explain quiet-2")]
 #[command(group = ArgGroup::new("report").args(["diff", "explain", "fairness"]))]
 pub(crate) struct ReplayArgs {
     /// The journal, a file of JSON lines; `-` reads standard input.
@@ -65,10 +68,11 @@ pub(crate) struct ReplayArgs {
     /// it. The recording is first replayed under its own policy, to learn how long each request ran and what it used;
     /// then its arrivals, and what operators and workers did, are replayed under the other one.
     ///
-    /// Each request takes the service time that it had in the recording; one that never ran there takes its cost times
-    /// the recording's mean service time per token; one that still ran at the recording's end keeps its slot. A client
-    /// that gave up waiting gives up at the same time. Policy events in the recording are left out. After the last line,
-    /// what still flies ends in its time.
+    /// Each request takes the service time that it had in the recording, and uses the tokens that it used there. One
+    /// that never ran there takes its cost times the recording's mean service time per token, and uses its cost. One that
+    /// still ran when the recording ended keeps its slot. A client that gave up waiting gives up at the same time, even if
+    /// its request has been granted by then. Policy events in the recording are left out. After the last line, what still
+    /// flies ends in its time. Under its own policy a recording without policy events gives its own decisions.
     ///
     /// The journal is read twice, so it must be a file. Takes about a hundred bytes of memory for each request in it.
     #[arg(long, value_name = "FILE")]

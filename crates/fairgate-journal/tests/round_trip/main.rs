@@ -6,7 +6,7 @@ mod strategies;
 
 use fairgate_core::decision::{Decision, Grant, GrantedPlace, Limit, Reason, Reject};
 use fairgate_core::event::{Event, PoolConfig, WorkerChange, WorkerState};
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{Reader, Start, Writer, format_policy, parse_policy};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -147,6 +147,7 @@ fn decisions() {
     let place = GrantedPlace { worker: "w1".into(), rank: 0 };
     let full = Grant {
         id: "r1".into(),
+        cost: Tokens(5),
         waited: Micros(7),
         brownout: Some(false),
         place: Some(place),

@@ -15,6 +15,7 @@ use fairgate_core::explain::{Readiness, Waiting, Whereabouts};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_core::units::Micros;
 
+use self::json::StoryJson;
 use self::settlement::settle;
 use self::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
 use super::costs::Costs;
@@ -75,7 +76,7 @@ impl Explain {
 
     /// Writes the story as one JSON object.
     pub(crate) fn write_json(&self, mut out: impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut out, &json::story(&self.id, &self.told))?;
+        serde_json::to_writer(&mut out, &StoryJson::new(&self.id, &self.told)?)?;
         writeln!(out)
     }
 
@@ -278,6 +279,7 @@ fn known_chapter(request: &RequestSnapshot, path: Vec<Level>) -> Chapter {
             when: When { line: None, at: flight.granted_at },
             grant: Grant {
                 id: request.id.clone(),
+                cost: request.cost,
                 waited: Micros(flight.granted_at.0.saturating_sub(request.at.0)),
                 brownout: None,
                 place: None,

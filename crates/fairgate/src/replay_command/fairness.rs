@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use fairgate_core::Pool;
 use fairgate_core::fairness::{FlowFairness, NodeFairness};
-use fairgate_core::units::PerWeight;
-use serde_json::{Value, json};
+use fairgate_journal::write_fairness;
 
 use crate::table::{Cell, Table};
 use crate::words::shown;
@@ -33,11 +32,9 @@ pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
     )
 }
 
-/// Writes the same as one JSON list.
+/// Writes the same as one JSON list, in the journal's form.
 pub(crate) fn write_json(pool: &Pool, mut out: impl Write) -> io::Result<()> {
-    let nodes: Vec<Value> = pool.fairness().iter().map(node_json).collect();
-    serde_json::to_writer(&mut out, &nodes)?;
-    writeln!(out)
+    writeln!(out, "{}", write_fairness(&pool.fairness()))
 }
 
 fn heading(node: &NodeFairness) -> String {
@@ -61,26 +58,4 @@ fn row(flow: &FlowFairness) -> Vec<Cell> {
         Cell::Number(least),
         Cell::Number(most),
     ]
-}
-
-fn node_json(node: &NodeFairness) -> Value {
-    let path: Vec<&str> = node.path.iter().map(|name| &**name).collect();
-    let flows = node.flows.iter().map(|flow| {
-        let bound = flow.bound.map(|(least, most)| json!([per_weight(least), per_weight(most)]));
-        json!({
-            "flow": &*flow.name,
-            "weight": flow.weight.get(),
-            "waiting": flow.waiting,
-            "flying": flow.flying,
-            "lag": per_weight(flow.lag),
-            "bound": bound,
-        })
-    });
-    let flows: Vec<Value> = flows.collect();
-    json!({ "path": path, "kind": node.kind, "by": node.by.name(), "flows": flows })
-}
-
-/// Tokens per weight, to three decimals.
-pub(crate) fn per_weight(height: PerWeight) -> Value {
-    height.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }

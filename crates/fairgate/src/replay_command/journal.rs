@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
+use fairgate_core::Pool;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
-use fairgate_core::{Pool, TimeWentBack};
-use fairgate_journal::{Reader, Start};
+use fairgate_journal::Reader;
 
 use super::progress::Progress;
 use crate::output::{FlushingInput, Output};
@@ -20,7 +20,6 @@ pub(crate) struct Journal {
     name: String,
     reader: Reader<Input>,
     progress: Progress,
-    starts_at: Micros,
 }
 
 /// An event of a journal, with its line.
@@ -38,10 +37,9 @@ impl Journal {
         let input = FlushingInput::new(input, output.clone());
         let input = BufReader::with_capacity(1 << 16, input);
         let (start, reader) = Reader::open(input).with_context(|| name.clone())?;
-        let pool = start_pool(start).with_context(|| format!("{name}: line 1"))?;
+        let pool = start.into_pool().with_context(|| name.clone())?;
         let progress = Progress::hidden(bytes);
-        let starts_at = pool.now();
-        Ok((pool, Self { name, reader, progress, starts_at }))
+        Ok((pool, Self { name, reader, progress }))
     }
 
     /// Shows how far it is on standard error, where that is a terminal.
@@ -55,18 +53,9 @@ impl Journal {
             return Ok(None);
         };
         let line = self.reader.line();
-        if at < self.starts_at {
-            let back = TimeWentBack { now: self.starts_at, at };
-            return Err(anyhow!("{}: line {line}: field \"at\": {back}", self.name));
-        }
         self.progress.advance(line, self.reader.bytes_read());
         Ok(Some(Entry { line, at, event }))
     }
-}
-
-/// The pool that a journal's first line describes.
-fn start_pool(start: Start) -> anyhow::Result<Pool> {
-    Ok(start.into_pool()?)
 }
 
 /// The input, what errors call it, and its length where it is known.

@@ -368,20 +368,45 @@ fn json_has_the_numbers() {
     let request = &story["requests"][0];
     assert_eq!(request["submitted"], json!({ "at": 1, "line": 4 }));
     assert_eq!(request["attributes"], json!({ "class": "fast" }));
-    assert_eq!(request["waiting"]["place"], 1);
+    assert_eq!(request["waiting"]["grants_ahead"], 1);
     let ahead = json!([{ "path": ["fast"], "requests": 1, "tokens": 300 }]);
     assert_eq!(request["waiting"]["ahead"], ahead);
     let outcome = &request["outcome"];
-    assert_eq!(outcome["outcome"], "granted");
-    assert_eq!(outcome["waited_us"], 19);
-    assert_eq!(outcome["why"][0]["rule"], "stayed");
-    assert_eq!(outcome["why"][0]["standing"]["deficit"], 1700);
-    assert_eq!(outcome["why"][0]["runner_up"]["flow"], "slow");
-    assert_eq!(outcome["why"][0]["runner_up"]["standing"]["rounds_needed"], 9);
+    assert_eq!(outcome["is"], "granted");
+    assert_eq!(outcome["line"], 8);
+    assert_eq!(outcome["decision"]["waited_us"], 19);
+    let why = &outcome["decision"]["why"]["levels"][0];
+    assert_eq!(why["rule"], "stayed");
+    assert_eq!(why["standing"]["deficit_tokens"], 1700);
+    assert_eq!(why["runner_up"]["flow"], "slow");
+    assert_eq!(why["runner_up"]["standing"]["rounds_needed"], 9);
     let settled = json!([{
-        "by": "class", "flow": "fast", "kind": "drr",
-        "before": { "deficit": 1400 }, "after": { "deficit": 1450 },
+        "by": "class", "flow": "fast",
+        "before": { "deficit_tokens": 1400 }, "after": { "deficit_tokens": 1450 },
     }]);
-    assert_eq!(outcome["end"]["settled"], settled);
-    assert_eq!(outcome["end"]["tokens"], 250);
+    let end = json!({ "at": 30, "line": 9, "event": "release", "tokens": 250, "settled": settled });
+    assert_eq!(outcome["end"], end);
+}
+
+#[test]
+fn json_has_every_outcome() {
+    let journal = placed();
+    let outcome = |id| {
+        let story = fairgate(&["replay", &journal, "--explain", id, "--json"]).ok();
+        let story: Value = serde_json::from_str(&story).expect("it is JSON");
+        story["requests"][0]["outcome"].clone()
+    };
+    let expired = json!({ "is": "expired", "at": 60, "line": 9, "queue_timeout_us": 50 });
+    assert_eq!(outcome("a2"), expired);
+    assert_eq!(outcome("d1"), json!({ "is": "cancelled", "at": 65, "line": 14 }));
+    let decision = json!({ "at": 63, "decision": "reject", "id": "p2", "reason": "no_worker" });
+    let rejected =
+        json!({ "is": "rejected", "line": 12, "decision": decision, "changed_worker": "w1" });
+    assert_eq!(outcome("p2"), rejected);
+    let granted = outcome("b1");
+    assert_eq!(granted["first_token"], json!({ "at": 13, "line": 7 }));
+    let books =
+        json!({ "score_tokens_per_weight": "1.000", "served_tokens": 100, "pending_tokens": 0 });
+    assert_eq!(granted["end"]["settled"][0]["after"], books);
+    assert_eq!(outcome("a1")["end"], Value::Null);
 }

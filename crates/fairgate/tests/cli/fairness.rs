@@ -36,13 +36,14 @@ fn json_says_the_same() {
     let journal = backlog(r#"{"share":{"by":"tenant"}}"#);
     let report = fairgate(&["replay", &journal, "--fairness", "--json"]).ok();
     let report: Value = serde_json::from_str(&report).expect("it is JSON");
-    let flow = |name: &str, flying: u64, most: f64| {
+    let flow = |name: &str, flying: u64, most: &str| {
         json!({
             "flow": name, "weight": 100, "waiting": 1, "flying": flying,
-            "lag": 0.0, "bound": [0.0, most],
+            "lag_tokens_per_weight": "0.000",
+            "bound_tokens_per_weight": { "least": "0.000", "most": most },
         })
     };
-    let flows = [flow("a", 1, 5.0), flow("b", 0, 0.0)];
+    let flows = [flow("a", 1, "5.000"), flow("b", 0, "0.000")];
     assert_eq!(report, json!([{ "path": [], "kind": "share", "by": "tenant", "flows": flows }]));
 }
 

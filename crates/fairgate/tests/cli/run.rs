@@ -97,8 +97,13 @@ pub(crate) fn journal_text(pool: &str, events: &[&str]) -> String {
     text
 }
 
-/// The vectors, or nothing, with a note, where the shared files are not there.
+/// The journals among the vectors.
 pub(crate) fn vectors() -> Vec<PathBuf> {
+    shared_files(".journal.jsonl")
+}
+
+/// The vectors whose names end so, or none, with a note, where the shared files are not there.
+pub(crate) fn shared_files(suffix: &str) -> Vec<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from);
     let vectors = shared.join("conformance/vectors");
@@ -107,10 +112,11 @@ pub(crate) fn vectors() -> Vec<PathBuf> {
         return Vec::new();
     };
     let paths = entries.map(|entry| entry.expect("an entry").path());
-    let is_journal = |path: &PathBuf| path.to_string_lossy().ends_with(".journal.jsonl");
-    let mut journals: Vec<PathBuf> = paths.filter(is_journal).collect();
-    journals.sort();
-    journals
+    let mut found: Vec<PathBuf> =
+        paths.filter(|path| path.to_string_lossy().ends_with(suffix)).collect();
+    found.sort();
+    assert!(!found.is_empty(), "no {suffix} in {}", vectors.display());
+    found
 }
 
 /// Decisions, with the fields that the rules compare.

@@ -1,9 +1,9 @@
-//! The conformance vectors, through the command.
+//! The conformance vectors, through the commands.
 
 use std::fs;
 use std::path::Path;
 
-use crate::run::{compared, fairgate, file, vectors};
+use crate::run::{compared, fairgate, file, shared_files, vectors};
 
 fn expected(journal: &Path) -> Vec<serde_json::Value> {
     let path = journal.to_string_lossy().replace(".journal.", ".decisions.");
@@ -35,4 +35,17 @@ fn what_if_nothing_changed_nothing_changes() {
         assert_eq!(decisions, expected(&journal), "{path}");
     }
     assert!(tried == 0 || tried > 50, "only {tried} vectors have one policy throughout");
+}
+
+#[test]
+fn schedule_gives_the_assignments_of_every_snapshot() {
+    for snapshot in shared_files(".snapshot.json") {
+        let path = snapshot.display().to_string();
+        let given: serde_json::Value =
+            serde_json::from_str(&fairgate(&["schedule", &path]).ok()).expect("it is JSON");
+        let expected = fs::read_to_string(path.replace(".snapshot.", ".assignments."));
+        let expected: serde_json::Value =
+            serde_json::from_str(&expected.expect("a snapshot has assignments")).expect("JSON");
+        assert_eq!(given, expected, "{path}");
+    }
 }

@@ -261,3 +261,26 @@ fn random_recordings_under_their_own_policy_decide_as_they_did() {
         assert_eq!(replayed, recorded, "{shape:?}, seed {seed}");
     }
 }
+
+#[test]
+fn absurd_numbers_and_names_are_borne() {
+    let most = u64::MAX;
+    let id = "x".repeat(1 << 20);
+    let deep = (0..63).fold(SHARE.to_owned(), |inner, _| {
+        format!(r#"{{"share":{{"by":"tenant","inside":{inner}}}}}"#)
+    });
+    let first = format!(r#""at":0,"event":"submit","id":"{id}","tenant":"{id}","cost":{most}"#);
+    let second = format!(r#""at":1,"event":"submit","id":"b","cost":{most}"#);
+    let third = format!(r#""at":2,"event":"submit","id":"c","cost":{most}"#);
+    let release = format!(r#""at":{most},"event":"release","id":"{id}","tokens":1"#);
+    let journal = journal(SHARE_POOL, &[&first, &second, &third, &release]);
+    let decisions = what_if(&journal, &deep);
+    assert_eq!(decisions[1..], [format!("{most} grant b")]);
+    let reports: [&[&str]; 4] =
+        [&["--diff"], &["--diff", "--json"], &["--explain", "b"], &["--fairness"]];
+    for report in reports {
+        let policy = file(&deep);
+        let args = [&["replay", &journal, "--policy", &policy], report].concat();
+        assert!(fairgate(&args).ok().len() < 3 << 20, "{report:?}");
+    }
+}
