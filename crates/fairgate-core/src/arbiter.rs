@@ -2,8 +2,8 @@
 //!
 //! A node's arbiter knows its flows by a local number and what is inside them by one thing only: their
 //! head. The tree tells it what arrived, left and ended; after each step the tree *looks*, which is when
-//! readiness is noticed; then the arbiter can be asked to pick. Picking changes nothing: only
-//! [`Arbiter::charge`], for the flow that was picked, moves credit, cursor, scores and virtual time.
+//! readiness is noticed; then the arbiter is asked to pick. Picking decides nothing yet: only [`Arbiter::charge`],
+//! for the flow that was last picked, moves credit, cursor, scores and virtual time.
 
 use crate::requests::{Requests, Seq, Slot};
 use crate::units::{Ticks, Tokens, Weight};

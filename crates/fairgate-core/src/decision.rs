@@ -121,7 +121,8 @@ pub trait Sink {
     /// Takes one decision.
     fn decided(&mut self, decision: Decision);
 
-    /// Whether this request's grant should carry its [`Why`]. It costs a second look at each level.
+    /// Whether this request's grant should carry its [`Why`]. It costs a copy of the nodes on its path: ask for the
+    /// requests that somebody wants explained, not for all.
     fn wants_why(&self, _id: &str) -> bool {
         false
     }

@@ -2,8 +2,8 @@
 //!
 //! The runner-up of a level is whoever would have been picked had the winner not been ready; the place of a
 //! waiting request is how many grants come before its own if nothing else arrives, flights end in the order in
-//! which they were granted, and each uses its cost. Both are found by asking a copy, so they are true by
-//! construction; they cost a copy.
+//! which they were granted, each uses its cost, and nothing expires. Both are found by asking a copy (of a node; of
+//! the whole pool), so they are true by construction and cost that copy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -201,9 +201,8 @@ impl Pool {
         let request = self.requests.get(slot);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
         flows.reverse();
-        let mut tree = self.tree.clone();
         let blocked = self.workers.all_blocked();
-        let levels = flows.iter().map(|flow| level(&mut tree, *flow, blocked, context!(self)));
+        let levels = flows.iter().map(|flow| level(&self.tree, *flow, blocked, context!(self)));
         let queue = &self.tree.queues[request.queue as usize];
         let (ahead, place) = self.granted_before(request.texts.id());
         Waiting {
@@ -261,8 +260,7 @@ impl Pool {
         let request = self.requests.get(slot);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
         flows.reverse();
-        let mut tree = self.tree.clone();
-        let choices = flows.iter().map(|flow| choice(&mut tree, *flow, context!(self)));
+        let choices = flows.iter().map(|flow| choice(&self.tree, *flow, context!(self)));
         Why { cost: request.cost, levels: choices.collect() }
     }
 }
@@ -273,17 +271,17 @@ fn by_path(before: BTreeMap<u32, Ahead>) -> Vec<Ahead> {
     ahead
 }
 
-fn choice(tree: &mut Tree, index: u32, cx: Context<'_>) -> Choice {
-    let flow = tree.flows[index as usize].clone();
-    let node = &mut tree.nodes[flow.node as usize];
+fn choice(tree: &Tree, index: u32, cx: Context<'_>) -> Choice {
+    let flow = &tree.flows[index as usize];
+    let mut node = tree.nodes[flow.node as usize].clone();
     let rule = rule(&mut node.discipline, flow.local, cx);
     let standing = standing(&mut node.discipline, flow.local, cx);
     // Its numbers are those of the contest that it lost; only who it is is found without the winner.
-    let runner_up = next_without(&mut node.clone(), &flow, cx).and_then(|next| {
+    let runner_up = next_without(&mut node.clone(), flow, cx).and_then(|next| {
         let name = node.flow_name(next, &tree.flows)?;
         Some((name, self::standing(&mut node.discipline, next, cx)))
     });
-    Choice { by: node.level.node.by(), flow: flow.name, rule, standing, runner_up }
+    Choice { by: node.level.node.by(), flow: flow.name.clone(), rule, standing, runner_up }
 }
 
 /// Who would be picked were this flow not ready.
@@ -340,14 +338,14 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
     }
 }
 
-fn level(tree: &mut Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLevel {
-    let flow = tree.flows[index as usize].clone();
+fn level(tree: &Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLevel {
+    let flow = &tree.flows[index as usize];
     let inside_ready = !blocked
         && match flow.child {
-            Child::Queue(_) => tree.flows[index as usize].has_head(),
+            Child::Queue(_) => flow.has_head(),
             Child::Node(node) => tree.nodes[node as usize].has_head(),
         };
-    let node = &mut tree.nodes[flow.node as usize];
+    let mut node = tree.nodes[flow.node as usize].clone();
     let at_cap = match &node.discipline {
         Discipline::Share(share) => share.flows[flow.local as usize].at_cap(flow.flying),
         _ => false,
@@ -360,7 +358,7 @@ fn level(tree: &mut Tree, index: u32, blocked: bool, cx: Context<'_>) -> Waiting
     };
     WaitingLevel {
         by: node.level.node.by(),
-        flow: flow.name,
+        flow: flow.name.clone(),
         readiness,
         waiting: flow.waiting,
         flying: flow.flying,

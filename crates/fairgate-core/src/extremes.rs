@@ -197,7 +197,10 @@ impl Extremes {
             return;
         }
         merge(&left.chain, &right.chain, &mut state.chain);
-        state.wide = state.chain.len() > limit;
+        if state.chain.len() > limit {
+            state.wide = true;
+            state.chain.clear();
+        }
     }
 }
 

@@ -20,8 +20,8 @@
 //!
 //! Alone, the function can starve: above α = ½ always, and at the default where one flow grows by itself fast
 //! enough that its Q outruns another's D. `max_wait_ticks` is the bound: a ready flow whose age has reached it
-//! goes before all others with its oldest request, the oldest first. So a head that may run waits at most
-//! `max_wait_ticks` ticks and then for the flows that were late before it.
+//! goes before all others with its oldest request, the oldest first. So a flow's oldest request that may run waits
+//! at most `max_wait_ticks` ticks and then for the requests that were late before it.
 //!
 //! `auto_tune` moves α by 0.01 a tick: down where ages differ much between flows (a coefficient of variation
 //! over ½: 4·(nΣD² − (ΣD)²) > (ΣD)²), else up, to ½ at most, where the total depth grows (the newer half of
@@ -43,7 +43,7 @@ use crate::units::{Alpha, Ticks, Tokens};
 /// How much auto-tune moves alpha per tick, in millionths.
 const STEP: u32 = 10_000;
 /// How many totals auto-tune remembers.
-const HISTORY: usize = 10;
+pub(crate) const HISTORY: usize = 10;
 
 /// The state of a load node.
 #[derive(Clone, Debug)]

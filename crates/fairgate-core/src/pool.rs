@@ -128,6 +128,11 @@ impl Pool {
         self.capacity
     }
 
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// The time of the last event.
     pub fn now(&self) -> Micros {
         self.now
@@ -242,7 +247,9 @@ impl Pool {
         request.input = submit.input.or(submit.cost).unwrap_or(Tokens(1));
         if !submit.cached.is_empty() {
             let mut cached = submit.cached.clone();
-            cached.sort_unstable();
+            // By worker, and where one is named twice, what is more.
+            cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+            cached.dedup_by(|b, a| a.0 == b.0);
             request.cached = Some(Box::new(cached));
         }
         request.cached_best = self.workers.most_cached(want, &request);
@@ -254,6 +261,7 @@ impl Pool {
     fn accept(&mut self, mut request: Request, submit: &Submit, want: &Want) {
         self.next_seq += 1;
         request.want = self.workers.intern(want);
+        self.workers.starts_to_wait(request.want);
         let slot = self.requests.insert(request);
         self.requests.start_waiting(slot);
         let queue = self.tree.enter(slot, &submit.attributes, context!(self));
@@ -265,6 +273,7 @@ impl Pool {
         self.tree.leave(slot, context!(self));
         self.requests.stop_waiting(slot);
         let request = self.requests.remove(slot);
+        self.workers.stops_waiting(request.want);
         self.workers.release_want(request.want);
         request
     }
@@ -358,6 +367,7 @@ impl Pool {
             None => Tokens(0),
         };
         self.requests.stop_waiting(slot);
+        self.workers.stops_waiting(self.requests.get(slot).want);
         let flight = Flight {
             granted_at: self.now,
             number: self.grants,

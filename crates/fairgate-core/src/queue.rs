@@ -59,7 +59,7 @@ impl Queue {
         self.entries.last_key_value().is_none_or(|(key, _)| *key < self.key(newcomer))
     }
 
-    /// How many requests stand before this one.
+    /// The requests that stand before this one.
     pub(crate) fn ahead_of(&self, request: &Request) -> impl Iterator<Item = Slot> + '_ {
         self.entries.range(..self.key(request)).map(|(_, slot)| *slot)
     }

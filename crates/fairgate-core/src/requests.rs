@@ -54,7 +54,7 @@ pub(crate) struct Flight {
     pub(crate) granted_at: Micros,
     /// The order of grants.
     pub(crate) number: u64,
-    /// The share flows' generations on its path, from the root; `None` where the tree that granted it is
+    /// The flows' generations on its path, innermost first; `None` where the tree that granted it is
     /// gone, so that its end is charged nowhere.
     pub(crate) generations: Option<Vec<u64>>,
     pub(crate) place: Option<crate::workers::Place>,

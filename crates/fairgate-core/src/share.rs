@@ -47,7 +47,8 @@
 //!     lagᵢ ≤ pendingᵢ/wᵢ + fallenᵢ
 //! ```
 //!
-//! and while fallenᵢ is what keeps it behind, scoreᵢ < V and no other flow can move V: it is served first.
+//! and while fallenᵢ is what keeps it behind, scoreᵢ < V: only flows that are below V too can go before it, and they
+//! cannot move V.
 //!
 //! *Ahead.* At its last grant V was raised to at least its settled. Since then settledᵢ grew only by what
 //! ended: `endedᵢ` tokens, all of them in flight at that grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (Where it has had no
@@ -121,6 +122,8 @@ struct Partition {
     /// Slots by flow, where `divided` says for how many they were divided.
     slots: Vec<u64>,
     divided: Option<u64>,
+    /// Whether the slots were enough for all; where not, scores alone decide.
+    enough: bool,
     /// The ready flows with fewer flying than their slots.
     below: BTreeSet<Key>,
 }
@@ -228,8 +231,7 @@ impl Share {
     /// The flow's slots in a partitioned pool, where they are divided now.
     pub(crate) fn slots(&self, flow: Local) -> Option<u64> {
         let partition = self.partition.as_ref()?;
-        let divided = partition.divided? >= partition.active.len() as u64;
-        divided.then(|| partition.slots[flow as usize])
+        (partition.divided.is_some() && partition.enough).then(|| partition.slots[flow as usize])
     }
 
     /// The ready flows below their slots, lowest score first.
@@ -240,7 +242,9 @@ impl Share {
     fn enter(&mut self, flow: Local, key: Option<Key>) {
         let state = &mut self.flows[flow as usize];
         let below = |partition: &Partition| {
-            partition.divided.is_some() && u64::from(state.flying) < partition.slots[flow as usize]
+            partition.divided.is_some()
+                && partition.enough
+                && u64::from(state.flying) < partition.slots[flow as usize]
         };
         if let Some(partition) = &mut self.partition {
             if let Some(old) = state.key {
@@ -283,8 +287,8 @@ impl Share {
         }
         partition.divided = Some(capacity);
         partition.below.clear();
-        if capacity < partition.active.len() as u64 || partition.active.is_empty() {
-            partition.slots.fill(0);
+        partition.enough = capacity >= partition.active.len() as u64;
+        if !partition.enough || partition.active.is_empty() {
             return;
         }
         let flows = &self.flows;

@@ -350,6 +350,7 @@ impl Pool {
         let queue = match from.flight {
             None => {
                 self.requests.start_waiting(slot);
+                self.workers.starts_to_wait(self.requests.get(slot).want);
                 self.tree.enter(slot, &from.attributes, context!(self))
             }
             Some(flight) => {

@@ -95,6 +95,7 @@ pub(crate) struct Tree {
     /// All flows of a name, by the attribute that names them.
     named: [BTreeMap<Arc<str>, Vec<u32>>; 7],
     load_nodes: Vec<u32>,
+    drr_nodes: [Vec<u32>; 7],
     marked_flows: Vec<Vec<u32>>,
     marked_nodes: Vec<Vec<u32>>,
     /// The flows that were looked at while no worker took anything, as not ready whatever they were told.
@@ -119,6 +120,7 @@ impl Tree {
             directives,
             named: Default::default(),
             load_nodes: Vec::new(),
+            drr_nodes: Default::default(),
             marked_flows: Vec::new(),
             marked_nodes: Vec::new(),
             looked_at_blocked: BTreeSet::new(),
@@ -150,6 +152,7 @@ impl Tree {
                 (Discipline::Load(load), Vec::new())
             }
             Node::Drr(drr) => {
+                self.drr_nodes[by].push(index);
                 let said = &self.directives.weights[by];
                 let quanta = drr
                     .classes
@@ -383,8 +386,12 @@ impl Tree {
     pub(crate) fn tick(&mut self, ticks: Ticks) {
         for i in 0..self.load_nodes.len() {
             let node = self.load_nodes[i];
-            self.nodes[node as usize].arbiter().tick(ticks);
-            self.mark_node(node);
+            let state = &mut self.nodes[node as usize];
+            state.arbiter().tick(ticks);
+            // Time alone gives nothing that is not ready a head.
+            if state.has_head() {
+                self.mark_node(node);
+            }
         }
     }
 
@@ -422,10 +429,10 @@ impl Tree {
             self.mark_flow(flow);
         }
         // A drr class has its quantum before it has a flow.
-        for node in &mut self.nodes {
-            if let (Discipline::Drr(drr), Some(class)) =
-                (&mut node.discipline, node.level.class(name))
-                && node.level.node.by() == by
+        for node in &self.drr_nodes[by as usize] {
+            let node = &mut self.nodes[*node as usize];
+            let class = node.level.class(name);
+            if let (Discipline::Drr(drr), Some(class)) = (&mut node.discipline, class)
                 && node.locals[class as usize].is_none()
             {
                 drr.reweigh(class, weight);

@@ -37,8 +37,8 @@ pub(crate) struct Worker {
     pub(crate) slots: Option<u64>,
     pub(crate) taints: BTreeSet<Box<str>>,
     pub(crate) batch: Option<Tokens>,
-    /// By rank; ranks that were taken away keep counting.
-    pub(crate) loads: Vec<PlaceLoad>,
+    /// By rank, as far as a rank has ever had something; ranks that were taken away keep counting.
+    loads: Vec<PlaceLoad>,
     /// The closed demands that this worker may take.
     closed: BTreeSet<u32>,
 }
@@ -93,6 +93,8 @@ pub(crate) struct Workers {
     untold: BTreeSet<u32>,
     /// How many queue heads watch an open demand.
     open_heads: u64,
+    /// How many requests wait with each want.
+    waiting: BTreeMap<u32, u64>,
 }
 
 /// The state of a demand's eligible places, for a new request.
@@ -112,7 +114,7 @@ impl Worker {
             slots: None,
             taints: BTreeSet::new(),
             batch: None,
-            loads: vec![PlaceLoad::default()],
+            loads: Vec::new(),
             closed: BTreeSet::new(),
         }
     }
@@ -131,11 +133,18 @@ impl Worker {
         if let Some(taints) = &change.taints {
             self.taints = taints.iter().cloned().collect();
         }
-        if let Some(ranks) = change.ranks {
-            self.ranks = ranks;
-            let kept = self.loads.len().max(ranks as usize);
-            self.loads.resize_with(kept, PlaceLoad::default);
-        }
+        self.ranks = change.ranks.unwrap_or(self.ranks);
+    }
+
+    /// What a rank has under way: prefill tokens and flights.
+    fn load(&self, rank: u32) -> (u128, u64) {
+        self.loads.get(rank as usize).map_or((0, 0), |load| (load.prefill, load.flights))
+    }
+
+    fn load_mut(&mut self, rank: u32) -> &mut PlaceLoad {
+        let ranks = self.loads.len().max(rank as usize + 1);
+        self.loads.resize_with(ranks, PlaceLoad::default);
+        &mut self.loads[rank as usize]
     }
 
     fn is_counted(&self) -> bool {
@@ -163,12 +172,12 @@ impl Worker {
     }
 
     fn is_busy(&self, rank: u32, busy: BusyThresholds) -> bool {
-        let load = &self.loads[rank as usize];
+        let (prefill, flights) = self.load(rank);
         let over_batch = |fraction: u32, batch: u64| {
-            load.prefill.saturating_mul(1000) > u128::from(fraction) * u128::from(batch)
+            prefill.saturating_mul(1000) > u128::from(fraction) * u128::from(batch)
         };
-        self.slots.is_some_and(|slots| load.flights >= slots)
-            || busy.tokens.is_some_and(|tokens| load.prefill > u128::from(tokens.0))
+        self.slots.is_some_and(|slots| flights >= slots)
+            || busy.tokens.is_some_and(|tokens| prefill > u128::from(tokens.0))
             || busy
                 .fraction
                 .zip(self.batch)
@@ -216,6 +225,7 @@ impl Workers {
             watched: BTreeMap::new(),
             untold: BTreeSet::new(),
             open_heads: 0,
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -306,7 +316,7 @@ impl Workers {
             let ranks = worker.eligible_ranks(want).filter(|rank| !worker.is_busy(*rank, busy));
             let cached = request.cached_on(&worker.name);
             for rank in ranks {
-                let prefill = worker.loads[rank as usize].prefill;
+                let (prefill, _) = worker.load(rank);
                 let after = prefill + u128::from(request.input.0 - cached.0);
                 let key = (after, core::cmp::Reverse(cached));
                 if best.as_ref().is_none_or(|(least, _)| key < *least) {
@@ -321,7 +331,7 @@ impl Workers {
     pub(crate) fn board(&mut self, place: Place, request: &Request) -> Tokens {
         let Some(worker) = self.list.get_mut(&place.worker) else { return Tokens(0) };
         let prefill = Tokens(request.input.0 - request.cached_on(&worker.name).0);
-        let load = &mut worker.loads[place.rank as usize];
+        let load = worker.load_mut(place.rank);
         load.prefill += u128::from(prefill.0);
         load.flights += 1;
         self.filled(place);
@@ -331,9 +341,7 @@ impl Workers {
     /// A flight from a snapshot is on its place again.
     pub(crate) fn board_again(&mut self, place: Place, prefill: Tokens) {
         let Some(worker) = self.list.get_mut(&place.worker) else { return };
-        let ranks = worker.loads.len().max(place.rank as usize + 1);
-        worker.loads.resize_with(ranks, PlaceLoad::default);
-        let load = &mut worker.loads[place.rank as usize];
+        let load = worker.load_mut(place.rank);
         load.prefill += u128::from(prefill.0);
         load.flights += 1;
     }
@@ -356,7 +364,7 @@ impl Workers {
     }
 
     fn load_mut(&mut self, place: Place) -> Option<&mut PlaceLoad> {
-        self.list.get_mut(&place.worker)?.loads.get_mut(place.rank as usize)
+        Some(self.list.get_mut(&place.worker)?.load_mut(place.rank))
     }
 
     /// A place has more to do: demands that relied on it may need another.
@@ -459,10 +467,25 @@ impl Workers {
         self.wants.get(want)
     }
 
-    /// The wants in use that no worker may take any more.
+    /// A request with this want starts to wait.
+    pub(crate) fn starts_to_wait(&mut self, want: u32) {
+        *self.waiting.entry(want).or_default() += 1;
+    }
+
+    /// A request with this want no longer waits.
+    pub(crate) fn stops_waiting(&mut self, want: u32) {
+        if let Some(count) = self.waiting.get_mut(&want) {
+            *count -= 1;
+            if *count == 0 {
+                self.waiting.remove(&want);
+            }
+        }
+    }
+
+    /// The wants of waiting requests that no worker may take any more.
     pub(crate) fn hopeless(&self) -> BTreeSet<u32> {
-        let hopeless = |want: &Want| self.eligible(want) == Eligible::Nowhere;
-        self.wants.iter().filter(|(_, want)| hopeless(want)).map(|(index, _)| index).collect()
+        let nowhere = |want: &u32| self.eligible(self.wants.get(*want)) == Eligible::Nowhere;
+        self.waiting.keys().copied().filter(nowhere).collect()
     }
 
     /// A queue watches whether a want is open under its thresholds; returns the demand.
@@ -606,9 +629,5 @@ impl<T: Ord + Clone> Interner<T> {
 
     fn get(&self, number: u32) -> &T {
         &self.values[number as usize].0
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.numbers.iter().map(|(value, number)| (*number, value))
     }
 }
