@@ -3,7 +3,6 @@
 use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, ShareFlowSnapshot};
 use fairgate_core::units::Alpha;
 
-use super::list;
 use crate::read::cursor::Cursor;
 use crate::read::event::repeated;
 use crate::read::fault::Fault;
@@ -44,7 +43,7 @@ fn drr(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
         match field {
             "cursor" => position = small_count(cursor, u32::MAX)?,
             "stayed" => stayed = cursor.bool()?,
-            "deficits" => deficits = list(cursor, deficit)?,
+            "deficits" => deficits = cursor.list(deficit)?,
             _ => within = flows(cursor)?,
         }
         Ok(())
@@ -84,7 +83,7 @@ fn load(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
     cursor.record(LOAD, 3, |field, cursor| {
         match field {
             "alpha" => tuned = alpha(cursor)?,
-            "history" => history = list(cursor, wide)?,
+            "history" => history = cursor.list(wide)?,
             _ => within = flows(cursor)?,
         }
         Ok(())
