@@ -59,6 +59,8 @@ pub(crate) struct Drr {
     pub(crate) stayed: bool,
     /// The class just dispatched, until the next look shows what it has left.
     turn: Option<Local>,
+    /// What the last pick found. Whatever happens to the ring is followed by a look, and so by a pick.
+    picked: Option<(Local, Turn)>,
 }
 
 /// One class of the ring.
@@ -99,7 +101,7 @@ impl Drr {
     pub(crate) fn new(quanta: impl Iterator<Item = Weight>, settle: bool) -> Self {
         let classes: Vec<_> = quanta.map(ClassState::new).collect();
         let rounds = Rounds::new(classes.len());
-        Self { classes, settle, rounds, cursor: 0, stayed: false, turn: None }
+        Self { classes, settle, rounds, cursor: 0, stayed: false, turn: None, picked: None }
     }
 
     /// A class's deficit as it is now.
@@ -272,11 +274,12 @@ impl Arbiter for Drr {
     }
 
     fn pick(&mut self, _cx: Context<'_>) -> Option<Pick> {
-        self.scan().map(|(flow, _)| Pick { flow, oldest: false })
+        self.picked = self.scan();
+        self.picked.map(|(flow, _)| Pick { flow, oldest: false })
     }
 
     fn charge(&mut self, class: Local, cost: Tokens) -> u64 {
-        if let Some((_, Turn::Visited { start, bulk })) = self.scan() {
+        if let Some((_, Turn::Visited { start, bulk })) = self.picked.take() {
             self.credit_scan(class, start, bulk);
         }
         self.touch(class);

@@ -203,7 +203,7 @@ impl Pool {
                 }
                 Eligible::Somewhere => {}
             }
-            let reached = self.tree.class_limit(&submit.attributes, self.workers.counted());
+            let reached = self.tree.class_limit(&submit.attributes, &self.workers);
             if let Some((reason, limit)) = reached {
                 return reject(sink, &submit.id, reason, Some(limit));
             }

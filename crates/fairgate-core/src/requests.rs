@@ -106,16 +106,17 @@ pub(crate) struct Texts(Box<[u8]>);
 
 impl Texts {
     fn pack(id: &str, attributes: &Attributes) -> Self {
-        let mut bytes = Vec::with_capacity(id.len() + 12);
+        let texts = || Attribute::ALL.into_iter().filter_map(|a| attributes.get(a));
+        let packed = |text: &str| text.len() + length_bytes(text.len());
+        // Exactly as many bytes as it takes: a million of these wait.
+        let mut bytes = Vec::with_capacity(1 + packed(id) + texts().map(packed).sum::<usize>());
         let present = Attribute::ALL
             .into_iter()
             .filter(|a| attributes.get(*a).is_some())
             .fold(0u8, |mask, a| mask | 1 << a as u8);
         bytes.push(present);
         push_text(&mut bytes, id);
-        for text in Attribute::ALL.into_iter().filter_map(|a| attributes.get(a)) {
-            push_text(&mut bytes, text);
-        }
+        texts().for_each(|text| push_text(&mut bytes, text));
         Self(bytes.into_boxed_slice())
     }
 
@@ -137,6 +138,12 @@ impl Texts {
         }
         attributes
     }
+}
+
+/// How many bytes a length takes.
+fn length_bytes(length: usize) -> usize {
+    let bits = usize::BITS - length.leading_zeros();
+    bits.max(1).div_ceil(7) as usize
 }
 
 /// Lengths are written in groups of seven bits, lowest first.
@@ -342,4 +349,25 @@ fn hash_id(id: &str) -> u64 {
     let mut hasher = core::hash::SipHasher::new_with_keys(0x6661_6972, 0x6761_7465);
     id.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_come_back_as_they_were_packed_and_take_no_more_than_they_need() {
+        for length in [0, 1, 127, 128, 16_383, 16_384, 70_000] {
+            let long = "ä".repeat(length);
+            let attributes = Attributes::none()
+                .with(Attribute::Class, &long)
+                .with(Attribute::Session, "")
+                .with(Attribute::Key, "k");
+            let texts = Texts::pack(&long, &attributes);
+            assert_eq!(texts.id(), long);
+            assert_eq!(texts.attributes(), attributes);
+            let bytes = |text: &str| text.len() + length_bytes(text.len());
+            assert_eq!(texts.0.len(), 1 + 2 * bytes(&long) + bytes("") + bytes("k"));
+        }
+    }
 }

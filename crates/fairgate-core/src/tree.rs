@@ -572,7 +572,7 @@ impl Tree {
     pub(crate) fn class_limit(
         &self,
         attributes: &Attributes,
-        workers: u64,
+        workers: &Workers,
     ) -> Option<(Reason, Limit)> {
         let mut level = &self.nodes[ROOT as usize].level;
         let mut node = self.nodes.first();
@@ -594,7 +594,7 @@ impl Tree {
                 (Reason::ClassCachedTokens, cached, limits.cached_tokens_per_worker.map(|t| t.0)),
             ];
             for (reason, current, per_worker) in tests {
-                let limit = per_worker.map(|l| u128::from(l) * u128::from(workers));
+                let limit = per_worker.map(|l| u128::from(l) * u128::from(workers.counted()));
                 if let Some(limit) = limit.filter(|limit| current >= *limit) {
                     return Some((reason, Limit { class: Some(name.into()), current, limit }));
                 }

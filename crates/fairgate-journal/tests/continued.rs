@@ -6,6 +6,8 @@ mod seeds;
 use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
+use fairgate_core::fairness::NodeFairness;
+use fairgate_core::snapshot::{NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Writer};
 use fairgate_testkit::workload::{Shape, generate, generate_answered};
@@ -41,6 +43,37 @@ fn replay(journal: &[u8]) -> (Decisions, Pool) {
     (decisions, pool)
 }
 
+/// A pool's state, as far as it matters. While no worker takes anything a pool need not look at its flows, and one
+/// that was restored has looked once: so a flow's distance from virtual time is compared, not whether it has
+/// noted when it stopped. What only the bounds depend on is compared as the pool shows it.
+fn state(pool: &Pool) -> (Snapshot, Vec<NodeFairness>) {
+    let mut snapshot = pool.snapshot();
+    forget(&mut snapshot.root);
+    let mut fairness = pool.fairness();
+    fairness.sort_by(|a, b| a.path.cmp(&b.path));
+    (snapshot, fairness)
+}
+
+fn forget(node: &mut NodeSnapshot) {
+    let now = match &mut node.state {
+        NodeCounters::Drr { deficits, .. } => {
+            deficits.iter_mut().for_each(|deficit| (deficit.1, deficit.2) = (0, 0));
+            0
+        }
+        NodeCounters::Share { virtual_time, .. } => *virtual_time,
+        NodeCounters::Load { .. } => 0,
+    };
+    for flow in &mut node.flows {
+        if let Some(share) = &mut flow.share {
+            share.base += share.stopped.take().map_or(0, |stopped| now - stopped);
+            share.bound = Default::default();
+        }
+        if let Some(inside) = &mut flow.inside {
+            forget(inside);
+        }
+    }
+}
+
 /// Cuts the journal of this shape and seed after every `step`-th event.
 fn check(name: &str, shape: &Shape, seed: u64, step: usize) {
     let (config, events) = match seed % 2 {
@@ -60,7 +93,7 @@ fn check(name: &str, shape: &Shape, seed: u64, step: usize) {
         let cut = format!("shape {name}, seed {seed}, cut after {} events", i * step);
         let (continued, ended) = replay(journal);
         assert_eq!(continued, decisions[*decided..], "{cut}");
-        assert_eq!(ended.snapshot(), pool.snapshot(), "{cut}: the pools differ in the end");
+        assert_eq!(state(&ended), state(&pool), "{cut}: the pools differ in the end");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod continued;
 mod diff;
+mod docs;
 mod explain;
 mod fairness;
 mod replay;
