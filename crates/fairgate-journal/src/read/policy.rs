@@ -53,17 +53,25 @@ fn node(cursor: &mut Cursor<'_>, depth: usize) -> Result<Node, Fault> {
     if depth > MAX_DEPTH {
         return Err(cursor.fault(PolicyProblem::TooDeep.to_string()));
     }
+    node_by_kind(cursor, |kind, cursor| match kind {
+        "drr" => drr(cursor, depth).map(Node::Drr),
+        "share" => share(cursor, depth).map(Node::Share),
+        _ => load(cursor, depth).map(Node::Load),
+    })
+}
+
+/// Reads an object whose one field says of what kind a node is, and has the rest of it.
+pub(crate) fn node_by_kind<'a, T>(
+    cursor: &mut Cursor<'a>,
+    read: impl Fn(&str, &mut Cursor<'a>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     let mark = cursor.mark();
     let mut node = None;
     cursor.object(NODES, |kind, cursor| {
         if node.is_some() {
             return Err(cursor.fault("a node is only one of drr, share, load"));
         }
-        node = Some(match kind {
-            "drr" => Node::Drr(drr(cursor, depth)?),
-            "share" => Node::Share(share(cursor, depth)?),
-            _ => Node::Load(load(cursor, depth)?),
-        });
+        node = Some(read(kind, cursor)?);
         Ok(())
     })?;
     node.ok_or_else(|| Fault::new(mark, "a node must be one of drr, share, load"))
