@@ -234,7 +234,7 @@ impl Pool {
             for decision in decisions {
                 let Decision::Grant(grant) = decision else { continue };
                 if *grant.id == *id {
-                    return (before.into_values().collect(), Some(count));
+                    return (by_path(before), Some(count));
                 }
                 count += 1;
                 if let Some(slot) = pool.requests.find(&grant.id) {
@@ -243,7 +243,7 @@ impl Pool {
                 }
             }
         }
-        (before.into_values().collect(), None)
+        (by_path(before), None)
     }
 
     fn count_ahead(&self, slot: Slot, before: &mut BTreeMap<u32, Ahead>) {
@@ -265,6 +265,12 @@ impl Pool {
         let choices = flows.iter().map(|flow| choice(&mut tree, *flow, context!(self)));
         Why { cost: request.cost, levels: choices.collect() }
     }
+}
+
+fn by_path(before: BTreeMap<u32, Ahead>) -> Vec<Ahead> {
+    let mut ahead: Vec<_> = before.into_values().collect();
+    ahead.sort_by(|a, b| a.path.cmp(&b.path));
+    ahead
 }
 
 fn choice(tree: &mut Tree, index: u32, cx: Context<'_>) -> Choice {

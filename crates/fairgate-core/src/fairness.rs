@@ -41,10 +41,12 @@ pub struct FlowFairness {
 }
 
 impl Pool {
-    /// The lag of every backlogged flow of every share and drr node, with the bound it stays in.
+    /// The lag of every backlogged flow of every share and drr node, with the bound it stays in; by path.
     pub fn fairness(&self) -> Vec<NodeFairness> {
         let nodes = self.tree.nodes.iter().filter_map(|node| self.node_fairness(node));
-        nodes.filter(|node| !node.flows.is_empty()).collect()
+        let mut nodes: Vec<_> = nodes.filter(|node| !node.flows.is_empty()).collect();
+        nodes.sort_by(|a, b| a.path.cmp(&b.path));
+        nodes
     }
 
     fn node_fairness(&self, node: &NodeState) -> Option<NodeFairness> {

@@ -399,6 +399,9 @@ fn check_request(request: &RequestSnapshot, pool: &Pool, field: &str) -> Result<
         ensure(flight.prefill <= request.input, "flight.prefill", "is more than the input")?;
         let in_range = flight.place.is_none_or(|(_, rank)| rank < MAX_RANKS);
         ensure(in_range, "flight.place", "no worker has so many ranks")?;
+        let next = pool.workers.next_number;
+        let known = flight.place.is_none_or(|(worker, _)| worker < next);
+        ensure(known, "flight.place", "its worker has not come yet")?;
     }
     Ok(())
 }
@@ -406,6 +409,7 @@ fn check_request(request: &RequestSnapshot, pool: &Pool, field: &str) -> Result<
 fn restore_workers(snapshot: Option<&WorkersSnapshot>) -> Result<Workers, RestoreError> {
     let mut workers = Workers::new();
     let Some(snapshot) = snapshot else { return Ok(workers) };
+    ensure(snapshot.next_number < 1 << 31, "workers.next_number", "must be below 2^31")?;
     workers.named = true;
     workers.next_number = snapshot.next_number;
     let mut names = BTreeSet::new();
@@ -508,8 +512,9 @@ fn restore_node(
         _ => return ensure(false, field, "its counters are of another kind than its policy"),
     }
     let is_drr = matches!(tree.nodes[node as usize].discipline, Discipline::Drr(_));
+    let kind = tree.nodes[node as usize].level.node.kind();
     for flow in from.flows {
-        let field = format!("{field}.{}", flow.name);
+        let field = format!("{field}.{kind}.flows.{}", flow.name);
         let known = !is_drr || tree.nodes[node as usize].level.class(&flow.name).is_some();
         ensure(known, &field, "no class is called so")?;
         let index = tree.flow(node, &flow.name);

@@ -97,6 +97,8 @@ pub(crate) struct Tree {
     load_nodes: Vec<u32>,
     marked_flows: Vec<Vec<u32>>,
     marked_nodes: Vec<Vec<u32>>,
+    /// The flows that were looked at while no worker took anything, as not ready whatever they were told.
+    looked_at_blocked: BTreeSet<u32>,
     bounded: bool,
 }
 
@@ -119,6 +121,7 @@ impl Tree {
             load_nodes: Vec::new(),
             marked_flows: Vec::new(),
             marked_nodes: Vec::new(),
+            looked_at_blocked: BTreeSet::new(),
             bounded,
         };
         tree.add_node(Level::new(policy.root()), None, 0, busy);
@@ -453,9 +456,14 @@ impl Tree {
             }
         }
         let blocked = workers.all_blocked();
+        if !blocked {
+            for flow in core::mem::take(&mut self.looked_at_blocked) {
+                self.mark_flow(flow);
+            }
+        }
         for depth in (0..self.marked_flows.len()).rev() {
             while let Some(flow) = self.marked_flows[depth].pop() {
-                self.look_at_flow(flow, workers, cx.requests);
+                self.look_at_flow(flow, blocked, workers, cx.requests);
             }
             while let Some(node) = self.marked_nodes[depth].pop() {
                 self.look_at_node(node, blocked, cx);
@@ -488,7 +496,7 @@ impl Tree {
         }
     }
 
-    fn look_at_flow(&mut self, index: u32, workers: &Workers, requests: &Requests) {
+    fn look_at_flow(&mut self, index: u32, blocked: bool, workers: &Workers, requests: &Requests) {
         let flow = &mut self.flows[index as usize];
         flow.marked = false;
         let mut oldest_open = true;
@@ -504,11 +512,16 @@ impl Tree {
             }
         };
         let view = View {
-            head: flow.head.filter(|_| !flow.held),
+            head: flow.head.filter(|_| !flow.held && !blocked),
             waiting: flow.waiting,
             flying: flow.flying,
             oldest_open,
         };
+        if blocked && flow.head.is_some() {
+            // What was told is from before; it is looked at again when a worker takes something.
+            self.looked_at_blocked.insert(index);
+        }
+        let flow = &mut self.flows[index as usize];
         let (node, local) = (flow.node, flow.local);
         self.nodes[node as usize].arbiter().look(local, view);
         self.mark_node(node);

@@ -133,6 +133,11 @@ impl Shape {
         }
     }
 
+    /// The same before workers that are full most of the time, in a pool with slots to spare.
+    pub fn jammed() -> Self {
+        Self { workers: true, capacity: 6..=12, kinds: vec![Kind::Share], ..Self::restless() }
+    }
+
     /// Every shape that runs quickly, with its name.
     pub fn quick() -> Vec<(&'static str, Self)> {
         vec![
@@ -144,6 +149,7 @@ impl Shape {
             ("tree", Self::tree()),
             ("workers", Self::workers()),
             ("restless", Self::restless()),
+            ("jammed", Self::jammed()),
         ]
     }
 }
