@@ -56,7 +56,8 @@ impl JournalError {
     /// A fault in `text`, which begins on line `first_line`.
     pub(crate) fn from_fault(fault: Fault, text: &str, first_line: u64) -> Self {
         let (line_offset, column) = fault.position(text);
-        let (field, message) = fault.into_parts(column);
+        let (path, message) = fault.into_parts(format_args!("column {column}"));
+        let field = (!path.is_empty()).then_some(path);
         Self::Bad { line: first_line + line_offset, field, message }
     }
 }

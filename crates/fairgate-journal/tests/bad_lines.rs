@@ -63,9 +63,12 @@ fn malformed_json() {
         (r#"{"at":0,"event":"tick"}{}"#, "malformed JSON at column 24: expected nothing more"),
         (
             r#"{"at":NaN,"event":"tick"}"#,
-            r#"field "at": malformed JSON at column 7: expected a value"#,
+            r#"field "at": malformed JSON at column 7: expected a value: JSON has no NaN"#,
         ),
-        (r#"{"event":"tick","slots":Infinity}"#, &format!(r#"field "slots": {no_value}"#)),
+        (
+            r#"{"event":"tick","slots":Infinity}"#,
+            &format!(r#"field "slots": {no_value}: JSON has no Infinity"#),
+        ),
         (r#"{"event":"tick","slots":.5}"#, &format!(r#"field "slots": {no_value}"#)),
         (r#"{"event":"tick","slots":+5}"#, &format!(r#"field "slots": {no_value}"#)),
         (r#"{"event":"tick","slots":tru}"#, &format!(r#"field "slots": {no_value}"#)),

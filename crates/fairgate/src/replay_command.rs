@@ -1,6 +1,5 @@
 //! `fairgate replay`: what a journal's pool decided, and what it would have decided.
 
-mod costs;
 mod decisions;
 mod diff;
 mod explain;

@@ -4,6 +4,7 @@
 //! [`MAX_NESTING`], so that no text can exhaust the stack. Escapes in strings are decoded by `serde_json`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::read::fault::{Fault, printable};
 
@@ -51,7 +52,7 @@ impl<'a> Cursor<'a> {
             Some(b'-' | b'0'..=b'9') => Ok(Kind::Number),
             Some(b't' | b'f') => Ok(Kind::Bool),
             Some(b'n') => Ok(Kind::Null),
-            _ => Err(self.malformed("expected a value")),
+            _ => Err(self.expected("a value")),
         }
     }
 
@@ -146,6 +147,22 @@ impl<'a> Cursor<'a> {
         })
     }
 
+    /// Reads an object whose fields are called as its writer likes, each at most once.
+    pub(crate) fn by_name<T>(
+        &mut self,
+        read: impl Fn(&mut Self) -> Result<T, Fault>,
+    ) -> Result<BTreeMap<Box<str>, T>, Fault> {
+        let mut values = BTreeMap::new();
+        self.map(|name, cursor| {
+            let mark = cursor.mark();
+            match values.insert(name.into(), read(cursor)?) {
+                None => Ok(()),
+                Some(_) => Err(Fault::new(mark, "given twice")),
+            }
+        })?;
+        Ok(values)
+    }
+
     /// Reads an object that may have these fields, at most 64, and no others, each at most once, in any order.
     pub(crate) fn object(
         &mut self,
@@ -181,20 +198,36 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a list, calling `each` at every element.
-    pub(crate) fn list(
+    /// Reads a list, each element by `read`.
+    pub(crate) fn list<T>(
         &mut self,
-        mut each: impl FnMut(&mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut read: impl FnMut(&mut Self) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Fault> {
         self.require(Kind::List, "a list")?;
-        self.sequence(b']', |cursor, i| each(cursor).map_err(|fault| fault.in_element(i)))
+        let mut elements = Vec::new();
+        self.sequence(b']', |cursor, i| {
+            elements.push(read(cursor).map_err(|fault| fault.in_element(i))?);
+            Ok(())
+        })?;
+        Ok(elements)
+    }
+
+    /// Reads a value, or `null` for none.
+    pub(crate) fn nullable<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        match self.kind()? {
+            Kind::Null => self.word("null").map(|()| None),
+            _ => read(self).map(Some),
+        }
     }
 
     /// Passes over the next value, whatever it is, checking that it is JSON.
     pub(crate) fn skip(&mut self) -> Result<(), Fault> {
         match self.kind()? {
             Kind::Object => self.map(|_, cursor| cursor.skip()),
-            Kind::List => self.list(Self::skip),
+            Kind::List => self.list(Self::skip).map(drop),
             Kind::Text => self.quoted().map(drop),
             Kind::Number => self.number(String::new).map(drop),
             Kind::Bool => self.bool().map(drop),
@@ -314,7 +347,7 @@ impl<'a> Cursor<'a> {
     fn digits(&mut self) -> Result<(), Fault> {
         let digits = &self.text.as_bytes()[self.offset..];
         match digits.iter().take_while(|b| b.is_ascii_digit()).count() {
-            0 => Err(self.malformed("expected a digit")),
+            0 => Err(self.expected("a digit")),
             n => {
                 self.offset += n;
                 Ok(())
@@ -324,7 +357,7 @@ impl<'a> Cursor<'a> {
 
     fn word(&mut self, word: &str) -> Result<(), Fault> {
         if !self.text.as_bytes()[self.offset..].starts_with(word.as_bytes()) {
-            return Err(self.malformed("expected a value"));
+            return Err(self.expected("a value"));
         }
         self.offset += word.len();
         Ok(())
@@ -338,6 +371,18 @@ impl<'a> Cursor<'a> {
 
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.offset).copied()
+    }
+
+    /// Text that is no JSON: something else comes than `what`. Numbers that other writers have and JSON has not are
+    /// called by their names.
+    fn expected(&self, what: &str) -> Fault {
+        let rest = &self.text[self.offset..];
+        let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let word = &rest[..end];
+        match ["nan", "inf", "infinity"].iter().any(|it| word.eq_ignore_ascii_case(it)) {
+            true => self.malformed(format!("expected {what}: JSON has no {word}")),
+            false => self.malformed(format!("expected {what}")),
+        }
     }
 
     fn malformed(&self, message: impl Into<String>) -> Fault {

@@ -9,7 +9,7 @@ use fairgate_core::units::{Micros, Tokens};
 use crate::read::cursor::Cursor;
 use crate::read::fault::Fault;
 use crate::read::header::walk;
-use crate::read::number::{count, priority, small_count, task_weight, tokens, weight};
+use crate::read::number::{count, signed, small_count, task_weight, tokens, weight};
 use crate::read::policy::{attribute, policy};
 use crate::read::worker::{self, texts};
 
@@ -89,7 +89,7 @@ fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
                 named = true;
             }
             "cost" => submit.cost = Some(tokens(cursor)?),
-            "priority" => submit.priority = priority(cursor)?,
+            "priority" => submit.priority = signed(cursor)?,
             "weight" => submit.weight = task_weight(cursor)?,
             "input" => submit.input = Some(tokens(cursor)?),
             "cached" => submit.cached = cached(cursor)?,

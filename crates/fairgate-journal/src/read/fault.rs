@@ -1,5 +1,7 @@
 //! What is wrong inside one text, before anybody has said which line of which file it is.
 
+use std::fmt::Display;
+
 /// A field that cannot be accepted, or text that is no JSON. It is made where the fault is found, without a
 /// path; each object and list on the way out puts its own step in front ([`Fault::in_field`],
 /// [`Fault::in_element`]), so that reading what is right costs nothing for paths.
@@ -61,14 +63,14 @@ impl Fault {
         (lines as u64, before.len() - line_start + 1)
     }
 
-    /// The field's path, where there is one, and the message.
-    pub(crate) fn into_parts(self, column: usize) -> (Option<String>, String) {
+    /// The field's path, empty where there is none, and the message. `place` is where text that is no JSON breaks.
+    pub(crate) fn into_parts(self, place: impl Display) -> (String, String) {
         let Parts { path, message, malformed, .. } = *self.0;
         let message = match malformed {
-            true => format!("malformed JSON at column {column}: {message}"),
+            true => format!("malformed JSON at {place}: {message}"),
             false => message,
         };
-        ((!path.is_empty()).then_some(path), message)
+        (path, message)
     }
 }
 

@@ -1,6 +1,6 @@
 //! From text to the core's types.
 //!
-//! The line is walked twice, without building a tree. The first walk checks the JSON itself, its nesting
+//! A journal's line is walked twice, without building a tree. The first walk checks the JSON itself, its nesting
 //! included, and picks up what says how to read the rest (the event's name, the header's version); the second
 //! reads each field straight into the core's types. Numbers are taken from their text, so that a decimal is
 //! exact and never a float.
@@ -10,7 +10,7 @@ mod event;
 pub(crate) mod fault;
 pub(crate) mod header;
 mod lines;
-mod number;
+pub(crate) mod number;
 mod policy;
 pub(crate) mod reader;
 mod snapshot;

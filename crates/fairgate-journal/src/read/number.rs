@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use fairgate_core::proportional::CreditWeight;
 use fairgate_core::units::{Alpha, Fraction, OutOfRange, TaskWeight, Tokens, Weight};
 
 use crate::read::cursor::Cursor;
@@ -58,7 +59,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Reads an integer of either sign.
-pub(crate) fn priority(cursor: &mut Cursor<'_>) -> Result<i64, Fault> {
+pub(crate) fn signed(cursor: &mut Cursor<'_>) -> Result<i64, Fault> {
     let mark = cursor.mark();
     let text = cursor.number(|| "an integer".into())?;
     text.parse().map_err(|_| {
@@ -73,6 +74,11 @@ pub(crate) fn priority(cursor: &mut Cursor<'_>) -> Result<i64, Fault> {
 /// Reads the weight of a request: 0.001 to 1000000, at most three decimals.
 pub(crate) fn task_weight(cursor: &mut Cursor<'_>) -> Result<TaskWeight, Fault> {
     decimal(cursor, 3, TaskWeight::from_thousandths)
+}
+
+/// Reads the credit weight of a project: 0.001 to 10^15, at most three decimals.
+pub(crate) fn credit_weight(cursor: &mut Cursor<'_>) -> Result<CreditWeight, Fault> {
+    decimal(cursor, 3, CreditWeight::from_thousandths)
 }
 
 /// Reads alpha: 0 to 1, at most six decimals.
@@ -139,17 +145,17 @@ enum Scaled {
     Units(u64),
     /// It has more decimals than that, trailing zeros not counted.
     TooFine,
-    /// It has more than twelve digits before the point.
+    /// That has more than nineteen digits.
     Huge,
     /// It is below 0.
     Negative,
 }
 
-/// The most digits before the point that [`scaled`] goes into; with six places, the units fit a `u64`.
-const MOST_WHOLE_DIGITS: i64 = 12;
+/// As many digits as fit a `u64` whatever they are.
+const MOST_DIGITS: i64 = 19;
 
-/// Scales a number of JSON's grammar by ten to the `places` (at most 6), exactly, in time linear in its text
-/// however large its exponent is.
+/// Scales a number of JSON's grammar by ten to the `places`, exactly, in time linear in its text however large its
+/// exponent is.
 fn scaled(text: &str, places: u8) -> Scaled {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -160,7 +166,7 @@ fn scaled(text: &str, places: u8) -> Scaled {
         None => (text, 0),
     };
     let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    // The number is digits × 10^power, with neither leading nor trailing zeros among the digits.
+    // The units are digits × 10^power, with neither leading nor trailing zeros among the digits.
     let digits = || whole.bytes().chain(decimals.bytes());
     let all = whole.len() + decimals.len();
     let leading = digits().take_while(|&d| d == b'0').count();
@@ -171,18 +177,18 @@ fn scaled(text: &str, places: u8) -> Scaled {
         return Scaled::Negative;
     }
     let trailing = digits().rev().take_while(|&d| d == b'0').count();
-    let power = exponent + length(trailing) - length(decimals.len());
-    if power + length(all - leading - trailing) > MOST_WHOLE_DIGITS {
+    let power = exponent + length(trailing) - length(decimals.len()) + i64::from(places);
+    if power + length(all - leading - trailing) > MOST_DIGITS {
         return Scaled::Huge;
     }
-    if power < -i64::from(places) {
+    if power < 0 {
         return Scaled::TooFine;
     }
     let mut units = 0;
     for digit in digits().take(all - trailing).skip(leading) {
         units = units * 10 + u64::from(digit - b'0');
     }
-    for _ in 0..power + i64::from(places) {
+    for _ in 0..power {
         units *= 10;
     }
     Scaled::Units(units)
@@ -217,10 +223,10 @@ mod tests {
             ("25e-2", Scaled::Units(250)),
             ("2500000e-7", Scaled::Units(250)),
             ("0.000025E+4", Scaled::Units(250)),
-            ("999999999999.999", Scaled::Units(999_999_999_999_999)),
-            ("1000000000000", Scaled::Huge),
-            ("1e12", Scaled::Huge),
-            ("1e11", Scaled::Units(100_000_000_000_000)),
+            ("9999999999999999.999", Scaled::Units(9_999_999_999_999_999_999)),
+            ("10000000000000000", Scaled::Huge),
+            ("1e16", Scaled::Huge),
+            ("1e15", Scaled::Units(1_000_000_000_000_000_000)),
             ("1e9999999999999999999999", Scaled::Huge),
             ("1e-9999999999999999999999", Scaled::TooFine),
             ("0.0001", Scaled::TooFine),
@@ -231,16 +237,16 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(scaled(text, 3), expected, "{text}");
         }
-        assert_eq!(scaled("999999999999.999999", 6), Scaled::Units(999_999_999_999_999_999));
+        assert_eq!(scaled("1234567890123.456789", 6), Scaled::Units(1_234_567_890_123_456_789));
     }
 
     #[test]
     fn integers_are_read_up_to_their_bounds() {
         assert_eq!(count(&mut Cursor::new("18446744073709551615")).unwrap(), u64::MAX);
         assert_eq!(count(&mut Cursor::new("-0")).unwrap(), 0);
-        assert_eq!(priority(&mut Cursor::new("-9223372036854775808")).unwrap(), i64::MIN);
-        assert_eq!(priority(&mut Cursor::new("9223372036854775807")).unwrap(), i64::MAX);
-        assert_eq!(priority(&mut Cursor::new("-0")).unwrap(), 0);
+        assert_eq!(signed(&mut Cursor::new("-9223372036854775808")).unwrap(), i64::MIN);
+        assert_eq!(signed(&mut Cursor::new("9223372036854775807")).unwrap(), i64::MAX);
+        assert_eq!(signed(&mut Cursor::new("-0")).unwrap(), 0);
         assert_eq!(small_count(&mut Cursor::new("4294967295"), u32::MAX).unwrap(), u32::MAX);
     }
 }

@@ -53,17 +53,25 @@ fn node(cursor: &mut Cursor<'_>, depth: usize) -> Result<Node, Fault> {
     if depth > MAX_DEPTH {
         return Err(cursor.fault(PolicyProblem::TooDeep.to_string()));
     }
+    node_by_kind(cursor, |kind, cursor| match kind {
+        "drr" => drr(cursor, depth).map(Node::Drr),
+        "share" => share(cursor, depth).map(Node::Share),
+        _ => load(cursor, depth).map(Node::Load),
+    })
+}
+
+/// Reads an object whose one field says of what kind a node is, and has the rest of it.
+pub(crate) fn node_by_kind<'a, T>(
+    cursor: &mut Cursor<'a>,
+    read: impl Fn(&str, &mut Cursor<'a>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     let mark = cursor.mark();
     let mut node = None;
     cursor.object(NODES, |kind, cursor| {
         if node.is_some() {
             return Err(cursor.fault("a node is only one of drr, share, load"));
         }
-        node = Some(match kind {
-            "drr" => Node::Drr(drr(cursor, depth)?),
-            "share" => Node::Share(share(cursor, depth)?),
-            _ => Node::Load(load(cursor, depth)?),
-        });
+        node = Some(read(kind, cursor)?);
         Ok(())
     })?;
     node.ok_or_else(|| Fault::new(mark, "a node must be one of drr, share, load"))
@@ -77,7 +85,7 @@ fn drr(cursor: &mut Cursor<'_>, depth: usize) -> Result<Drr, Fault> {
     cursor.object(DRR, |field, cursor| {
         match field {
             "by" => by = Some(attribute(cursor)?),
-            "classes" => classes = Some(list_of_classes(cursor, depth)?),
+            "classes" => classes = Some(cursor.list(|cursor| class(cursor, depth))?),
             "default" => default = Some(cursor.text()?.into()),
             _ => settle = cursor.bool()?,
         }
@@ -89,15 +97,6 @@ fn drr(cursor: &mut Cursor<'_>, depth: usize) -> Result<Drr, Fault> {
         default,
         settle,
     })
-}
-
-fn list_of_classes(cursor: &mut Cursor<'_>, depth: usize) -> Result<Vec<Class>, Fault> {
-    let mut classes = Vec::new();
-    cursor.list(|cursor| {
-        classes.push(class(cursor, depth)?);
-        Ok(())
-    })?;
-    Ok(classes)
 }
 
 fn class(cursor: &mut Cursor<'_>, depth: usize) -> Result<Class, Fault> {
@@ -142,9 +141,9 @@ fn share(cursor: &mut Cursor<'_>, depth: usize) -> Result<Share, Fault> {
     cursor.object(SHARE, |field, cursor| {
         match field {
             "by" => by = Some(attribute(cursor)?),
-            "weights" => weights = by_name(cursor, weight)?,
+            "weights" => weights = cursor.by_name(weight)?,
             "default_weight" => default_weight = Some(weight(cursor)?),
-            "caps" => caps = by_name(cursor, count)?,
+            "caps" => caps = cursor.by_name(count)?,
             "default_cap" => default_cap = Some(count(cursor)?),
             "partition" => partition = cursor.bool()?,
             _ => inside = Some(inside_field(&inside, field, cursor, depth)?),
@@ -216,19 +215,3 @@ fn inside_field(
 }
 
 const ORDERS: [(&str, Order); 2] = [("fcfs", Order::Fcfs), ("wspt", Order::Wspt)];
-
-/// Reads an object whose fields are flows' names, each at most once.
-fn by_name<T>(
-    cursor: &mut Cursor<'_>,
-    read: fn(&mut Cursor<'_>) -> Result<T, Fault>,
-) -> Result<BTreeMap<Box<str>, T>, Fault> {
-    let mut values = BTreeMap::new();
-    cursor.map(|name, cursor| {
-        let mark = cursor.mark();
-        match values.insert(name.into(), read(cursor)?) {
-            None => Ok(()),
-            Some(_) => Err(Fault::new(mark, "given twice")),
-        }
-    })?;
-    Ok(values)
-}

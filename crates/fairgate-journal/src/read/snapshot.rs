@@ -58,7 +58,7 @@ pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
             "holds" => held = holds(cursor)?,
             "weights" => weighed = weights(cursor)?,
             "caps" => capped = caps(cursor)?,
-            "requests" => requests = list(cursor, request::request)?,
+            "requests" => requests = cursor.list(request::request)?,
             "root" => root = Some(counters::node(cursor)?),
             "max_queue" => max_queue = Some(count(cursor)?),
             "queue_timeout_us" => queue_timeout = Some(Micros(count(cursor)?)),
@@ -89,25 +89,12 @@ pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
     })
 }
 
-/// Reads a list, each element by `read`.
-fn list<T>(
-    cursor: &mut Cursor<'_>,
-    read: fn(&mut Cursor<'_>) -> Result<T, Fault>,
-) -> Result<Vec<T>, Fault> {
-    let mut elements = Vec::new();
-    cursor.list(|cursor| {
-        elements.push(read(cursor)?);
-        Ok(())
-    })?;
-    Ok(elements)
-}
-
 fn workers(cursor: &mut Cursor<'_>) -> Result<WorkersSnapshot, Fault> {
     let mut workers = WorkersSnapshot::default();
     cursor.record(WORKERS, 2, |field, cursor| {
         match field {
             "next_number" => workers.next_number = small_count(cursor, u32::MAX)?,
-            _ => workers.list = list(cursor, numbered_worker)?,
+            _ => workers.list = cursor.list(numbered_worker)?,
         }
         Ok(())
     })?;

@@ -31,7 +31,6 @@ pub(crate) fn field(
 
 /// Reads the header's list of workers, each named once.
 pub(crate) fn workers(cursor: &mut Cursor<'_>) -> Result<Vec<WorkerChange>, Fault> {
-    let mut workers = Vec::new();
     let mut names = BTreeSet::new();
     cursor.list(|cursor| {
         let mut worker = WorkerChange::default();
@@ -47,20 +46,13 @@ pub(crate) fn workers(cursor: &mut Cursor<'_>) -> Result<Vec<WorkerChange>, Faul
             let problem = format!("worker \"{}\" is listed twice", printable(&worker.name));
             return Err(Fault::new(mark, problem).in_field("name"));
         }
-        workers.push(worker);
-        Ok(())
-    })?;
-    Ok(workers)
+        Ok(worker)
+    })
 }
 
 /// Reads a list of text.
 pub(crate) fn texts(cursor: &mut Cursor<'_>) -> Result<Vec<Box<str>>, Fault> {
-    let mut texts = Vec::new();
-    cursor.list(|cursor| {
-        texts.push(cursor.text()?.into());
-        Ok(())
-    })?;
-    Ok(texts)
+    cursor.list(|cursor| Ok(cursor.text()?.into()))
 }
 
 fn state(cursor: &mut Cursor<'_>) -> Result<WorkerState, Fault> {

@@ -1,5 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use fairgate_core::proportional::{
+    Agent, AgentState, Assignment, CreditWeight, Mode, Project, ProjectStatus, SnapshotParts, Task,
+    TaskStatus, explain,
+};
+use fairgate_core::units::Tokens;
+
 use super::*;
 
 /// The error of a snapshot, as a user sees it.
@@ -55,7 +61,7 @@ fn everything_that_can_be_said_is_read() {
     let project = Project {
         id: "p".into(),
         status: ProjectStatus::Paused,
-        credit_weight: fairgate_core::proportional::CreditWeight::from_thousandths(250).unwrap(),
+        credit_weight: CreditWeight::from_thousandths(250).unwrap(),
         max_concurrent_agents: 9,
         budget_limit: Some(Tokens(10)),
     };
@@ -138,22 +144,26 @@ fn weights_are_exact_to_the_thousandth() {
 
 #[test]
 fn a_bad_weight_names_its_field() {
+    let no_value = "expected a value: JSON has no";
     let cases = [
-        ("0", "must be a number from 0.001 to 1000000000000000 with at most three decimals, not 0"),
+        ("0", "must be 0.001 to 1000000000000000, not 0".into()),
+        ("-1", "must be 0.001 to 1000000000000000, not -1".into()),
+        ("1e16", "must be 0.001 to 1000000000000000, not 1e16".into()),
+        ("1.0001", "must have at most 3 decimals, not 1.0001".into()),
+        ("null", "must be a number, not null".into()),
+        ("NaN", format!("malformed JSON at line 1, column 40: {no_value} NaN")),
+        ("Infinity", format!("malformed JSON at line 1, column 40: {no_value} Infinity")),
         (
-            "-1",
-            "must be a number from 0.001 to 1000000000000000 with at most three decimals, not -1",
+            "-Infinity",
+            "malformed JSON at line 1, column 41: expected a digit: JSON has no Infinity".into(),
         ),
-        ("NaN", "NaN is not a finite number"),
-        ("Infinity", "Infinity is not a finite number"),
-        ("-Infinity", "-Infinity is not a finite number"),
-        ("nan", "nan is not a finite number"),
+        ("nan", format!("malformed JSON at line 1, column 40: {no_value} nan")),
     ];
     for (number, message) in cases {
         let text = with_project(&format!(r#""credit_weight":{number}"#));
         assert_eq!(refused(&text), format!("projects[0].credit_weight: {message}"));
-        let spread = text.replace(',', ",\n  ").replace(':', ": ");
-        assert_eq!(refused(&spread), format!("projects[0].credit_weight: {message}"));
+        let below = message.replace("line 1", "line 2");
+        assert_eq!(refused(&format!("\n{text}")), format!("projects[0].credit_weight: {below}"));
     }
 }
 
@@ -163,13 +173,16 @@ fn errors_name_the_field() {
         (r#"{"projects":[],"tasks":[]}"#, "agents: is missing"),
         (
             r#"{"projects":[],"tasks":[],"agents":[],"colour":1}"#,
-            "colour: is not known; known are mode",
+            "colour: unknown; known here: projects, tasks, agents, mode",
         ),
-        (r#"{"projects":[],"projects":[]}"#, "projects: is given twice"),
-        (r#"{"projects":{}}"#, "projects: must be a list, not {}"),
-        (r#"{"mode":"lax"}"#, "mode: must be one of classic, strict, not \"lax\""),
+        (r#"{"projects":[],"projects":[]}"#, "projects: given twice"),
+        (r#"{"projects":{}}"#, "projects: must be a list, not an object"),
+        (r#"{"mode":"lax"}"#, "mode: must be one of classic, strict, not the text \"lax\""),
         (r#"{"min_task_guarantee":1}"#, "min_task_guarantee: must be true or false, not 1"),
-        (r#"{"projects":[{"name":"p"}],"tasks":[],"agents":[]}"#, "projects[0].name: is not known"),
+        (
+            r#"{"projects":[{"name":"p"}],"tasks":[],"agents":[]}"#,
+            "projects[0].name: unknown; known here: id, status",
+        ),
         (r#"{"projects":[{}],"tasks":[],"agents":[]}"#, "projects[0].id: is missing"),
         (
             r#"{"projects":[{"id":"p"},3],"tasks":[],"agents":[]}"#,
@@ -178,11 +191,11 @@ fn errors_name_the_field() {
         (r#"{"projects":[],"tasks":[],"agents":[{"id":"a"}]}"#, "agents[0].state: is missing"),
         (
             r#"{"projects":[],"tasks":[],"agents":[{"id":"a","state":"idle"}]}"#,
-            "agents[0].state: must be one of IDLE, BUSY, PAUSED, ERROR, RETIRED, not \"idle\"",
+            "agents[0].state: must be one of IDLE, BUSY, PAUSED, ERROR, RETIRED, not the text \"idle\"",
         ),
         (
             r#"{"projects":[{"id":"p","status":"OPEN"}],"tasks":[],"agents":[]}"#,
-            "projects[0].status: must be one of ACTIVE, PAUSED, ARCHIVED, not \"OPEN\"",
+            "projects[0].status: must be one of ACTIVE, PAUSED, ARCHIVED, not the text \"OPEN\"",
         ),
         (
             r#"{"projects":[],"tasks":[{"id":"t","project_id":"p"}],"agents":[]}"#,
@@ -198,19 +211,19 @@ fn errors_name_the_field() {
         ),
         (
             r#"{"projects":[],"tasks":[],"agents":[],"project_token_usage":{"p":-1}}"#,
-            "project_token_usage.p: must be an integer from 0 to 18446744073709551615, not -1",
+            "project_token_usage.p: must be an integer of 0 or more, not -1",
         ),
         (
             r#"{"projects":[],"tasks":[],"agents":[],"project_token_usage":{"p":1,"p":1}}"#,
-            "project_token_usage.p: is given twice",
+            "project_token_usage.p: given twice",
         ),
         (
             r#"{"projects":[],"tasks":[],"agents":[],"project_reserved_tokens":{"my project":1.5}}"#,
-            "project_reserved_tokens[\"my project\"]: must be an integer",
+            "project_reserved_tokens.my project: must be an integer",
         ),
         (
             r#"{"projects":[],"tasks":[],"agents":[],"workspace_locks":{"w":1}}"#,
-            "workspace_locks.w: must be a text, not 1",
+            "workspace_locks.w: must be text, not 1",
         ),
         (
             r#"{"projects":[],"tasks":[],"agents":[],"global_budget":-1}"#,
@@ -220,7 +233,7 @@ fn errors_name_the_field() {
             r#"{"projects":[],"tasks":[],"agents":[],"global_tokens_used":18446744073709551616}"#,
             "global_tokens_used: must be an integer",
         ),
-        ("[]", "must be an object, not []"),
+        ("[]", "must be an object, not a list"),
     ];
     for (text, expected) in cases {
         let error = refused(text);
@@ -231,13 +244,20 @@ fn errors_name_the_field() {
 #[test]
 fn broken_json_names_the_field_and_the_line() {
     let cases = [
-        ("", "EOF while parsing a value at line 1 column 0"),
-        ("{\"projects\":[", "projects: EOF while parsing a list"),
+        ("", "malformed JSON at line 1, column 1: expected a value"),
+        ("{\"projects\":[", "projects[0]: malformed JSON at line 1, column 14: expected a value"),
         (
             "{\"projects\":[{\"id\":\"a,{\\\"b\"},\n{\"id\":x}]}",
-            "projects[1].id: expected value at line 2 column 7",
+            "projects[1].id: malformed JSON at line 2, column 7: expected a value",
         ),
-        ("{\"tasks\":[]} 1", "trailing characters at line 1 column 14"),
+        (
+            "{\"workspace_locks\":{\"w1\":NaN}}",
+            "workspace_locks.w1: malformed JSON at line 1, column 26: expected a value: JSON has no NaN",
+        ),
+        (
+            "{\"projects\":[],\"tasks\":[],\"agents\":[]} 1",
+            "malformed JSON at line 1, column 40: expected nothing more",
+        ),
     ];
     for (text, expected) in cases {
         let error = refused(text);
@@ -256,12 +276,31 @@ fn assignments_are_a_json_list() {
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
+#[test]
+fn layouts_differ_in_space_only() {
+    let snapshot = read_snapshot(TWO_PROJECTS).unwrap();
+    let written = |layout| {
+        let mut out = Vec::new();
+        write_explanation(&mut out, &explain(&snapshot), layout).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&out).unwrap()
+    };
+    assert_eq!(written(Layout::Pretty), written(Layout::Compact));
+    let mut out = Vec::new();
+    let assignment =
+        Assignment { agent_id: "a".into(), task_id: "t".into(), project_id: "p".into() };
+    write_assignments(&mut out, &[assignment], Layout::Pretty).unwrap();
+    let expected = "[\n  {\n    \"agent_id\": \"a\",\n    \"task_id\": \"t\",\n    \"project_id\": \"p\"\n  }\n]\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+    let mut out = Vec::new();
+    write_assignments(&mut out, &[], Layout::Pretty).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), "[]\n");
+}
+
 /// The explanation of a snapshot, as JSON.
 fn explained(text: &str) -> serde_json::Value {
     let snapshot = read_snapshot(text).unwrap();
     let mut out = Vec::new();
-    let explanation = fairgate_core::proportional::explain(&snapshot);
-    write_explanation(&mut out, &explanation, Layout::Compact).unwrap();
+    write_explanation(&mut out, &explain(&snapshot), Layout::Compact).unwrap();
     serde_json::from_slice(&out).unwrap()
 }
 

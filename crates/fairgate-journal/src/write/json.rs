@@ -2,39 +2,64 @@
 
 use std::fmt::{self, Display, Write};
 
+/// How JSON is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// On one line.
+    #[default]
+    Compact,
+    /// Indented.
+    Pretty,
+}
+
 /// One JSON text, built from its beginning. Commas come by themselves.
 #[derive(Debug, Default)]
-pub(crate) struct Json(String);
+pub(crate) struct Json {
+    text: String,
+    layout: Layout,
+    /// How many objects and lists are open.
+    depth: usize,
+}
 
 impl Json {
+    /// A text that is still empty.
+    pub(crate) fn new(layout: Layout) -> Self {
+        Self { layout, ..Self::default() }
+    }
+
     /// What was written so far.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// All that was written.
     pub(crate) fn into_string(self) -> String {
-        self.0
+        self.text
     }
 
     /// Starts anew, in the same memory.
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.text.clear();
     }
 
     /// Ends the line.
     pub(crate) fn end_line(&mut self) {
-        self.0.push('\n');
+        self.text.push('\n');
     }
 
     /// Begins an object or a list as the next value.
     pub(crate) fn open(&mut self, bracket: char) {
-        self.0.push(bracket);
+        self.text.push(bracket);
+        self.depth += 1;
     }
 
     /// Ends it.
     pub(crate) fn close(&mut self, bracket: char) {
-        self.0.push(bracket);
+        self.depth -= 1;
+        if !self.text.ends_with(['{', '[']) {
+            self.indent();
+        }
+        self.text.push(bracket);
     }
 
     /// Begins an element of a list.
@@ -65,25 +90,28 @@ impl Json {
 
     /// Writes text as the next value.
     pub(crate) fn text(&mut self, text: &str) {
-        self.0.push('"');
+        self.text.push('"');
         let mut rest = text;
         while let Some(i) = rest.bytes().position(|b| matches!(b, b'"' | b'\\' | 0..0x20)) {
-            self.0.push_str(&rest[..i]);
+            self.text.push_str(&rest[..i]);
             match rest.as_bytes()[i] {
-                byte @ (b'"' | b'\\') => self.0.extend(['\\', char::from(byte)]),
+                byte @ (b'"' | b'\\') => self.text.extend(['\\', char::from(byte)]),
                 control => self.display(format_args!("\\u{control:04x}")),
             }
             rest = &rest[i + 1..];
         }
-        self.0.push_str(rest);
-        self.0.push('"');
+        self.text.push_str(rest);
+        self.text.push('"');
     }
 
     /// Writes the name of a field, whose value comes next.
     pub(crate) fn name(&mut self, name: &str) -> &mut Self {
         self.comma();
         self.text(name);
-        self.0.push(':');
+        self.text.push_str(match self.layout {
+            Layout::Compact => ":",
+            Layout::Pretty => ": ",
+        });
         self
     }
 
@@ -101,6 +129,14 @@ impl Json {
     pub(crate) fn optional(&mut self, name: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.field(name, value);
+        }
+    }
+
+    /// Writes the next value where there is one, else `null`.
+    pub(crate) fn or_null<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        match value {
+            Some(value) => write(self, value),
+            None => self.display("null"),
         }
     }
 
@@ -123,12 +159,20 @@ impl Json {
     /// Writes a number, `true` or `false` as the next value.
     pub(crate) fn display(&mut self, value: impl Display) {
         // Writing to a string cannot fail.
-        let _ = write!(self.0, "{value}");
+        let _ = write!(self.text, "{value}");
     }
 
     fn comma(&mut self) {
-        if !self.0.ends_with(['{', '[']) {
-            self.0.push(',');
+        if !self.text.ends_with(['{', '[']) {
+            self.text.push(',');
+        }
+        self.indent();
+    }
+
+    fn indent(&mut self) {
+        if self.layout == Layout::Pretty {
+            self.text.push('\n');
+            self.text.extend(std::iter::repeat_n("  ", self.depth));
         }
     }
 }

@@ -5,7 +5,7 @@ mod decision;
 mod event;
 pub(crate) mod explain;
 mod header;
-mod json;
+pub(crate) mod json;
 pub(crate) mod policy;
 mod snapshot;
 pub(crate) mod writer;

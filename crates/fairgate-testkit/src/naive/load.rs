@@ -3,10 +3,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
+use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{BusyThresholds, Load};
 
-use super::request::Request;
 use super::tree::{Flow, Pick, Rule, Step};
 use super::world::World;
 
@@ -95,10 +94,6 @@ fn age(flow: &Flow, ticks: u64) -> u128 {
 impl Rule for LoadNode {
     fn by(&self) -> Attribute {
         self.policy.by
-    }
-
-    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
-        request.submit.attributes.get(self.policy.by).unwrap_or(DEFAULT_FLOW)
     }
 
     fn flow_count(&self) -> usize {

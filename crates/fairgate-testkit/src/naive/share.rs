@@ -1,10 +1,9 @@
 //! share — share score.
 
-use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
+use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{BusyThresholds, Share};
 
 use super::apportion::apportion;
-use super::request::Request;
 use super::tree::{Flow, Pick, Rule, Step};
 use super::world::World;
 
@@ -99,10 +98,6 @@ impl ShareFlow {
 impl Rule for ShareNode {
     fn by(&self) -> Attribute {
         self.policy.by
-    }
-
-    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
-        request.submit.attributes.get(self.policy.by).unwrap_or(DEFAULT_FLOW)
     }
 
     fn flow_count(&self) -> usize {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairgate_core::attribute::Attribute;
+use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::decision::Reason;
 use fairgate_core::policy::{self, BusyThresholds, Class, Order};
 
@@ -65,7 +65,9 @@ pub(super) trait Rule {
     fn by(&self) -> Attribute;
 
     /// The name of the flow to which a request belongs.
-    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str;
+    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
+        request.submit.attributes.get(self.by()).unwrap_or(DEFAULT_FLOW)
+    }
 
     /// How many flows have come into being.
     fn flow_count(&self) -> usize;

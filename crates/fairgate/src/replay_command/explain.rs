@@ -18,7 +18,6 @@ use fairgate_core::units::Micros;
 use self::json::StoryJson;
 use self::settlement::settle;
 use self::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
-use super::costs::Costs;
 use super::path::{Level, path};
 use super::steps::{Listener, Step};
 
@@ -32,7 +31,6 @@ const MOST_LOOKS: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Explain {
     id: Box<str>,
-    costs: Costs,
     told: Vec<Chapter>,
     /// The request that waits or flies.
     open: Option<Chapter>,
@@ -48,7 +46,6 @@ impl Explain {
     pub(crate) fn new(id: &str) -> Self {
         Self {
             id: id.into(),
-            costs: Costs::default(),
             told: Vec::new(),
             open: None,
             arriving: None,
@@ -84,7 +81,7 @@ impl Explain {
         self.arriving = Some(Chapter {
             submitted: self.now,
             attributes: submit.attributes.clone(),
-            cost: self.costs.cost(submit),
+            cost: submit.cost,
             priority: submit.priority,
             path: path(&pool.snapshot().policy, &submit.attributes),
             arrival: None,
@@ -114,6 +111,7 @@ impl Explain {
             self.open = Some(newcomer);
         }
         if let Some(chapter) = &mut self.open {
+            chapter.cost = Some(grant.cost);
             let flight = Flight { when: self.now, grant, first_token: None, ending: None };
             chapter.fate = Fate::Granted(Box::new(flight));
         }
@@ -180,7 +178,6 @@ impl Sink for Explain {
 impl Listener for Explain {
     fn start(&mut self, pool: &Pool) {
         let snapshot = pool.snapshot();
-        self.costs = Costs::of(pool);
         self.timeout = snapshot.queue_timeout;
         let known = snapshot.requests.iter().find(|request| request.id == self.id);
         self.open = known.map(|request| {
@@ -191,7 +188,6 @@ impl Listener for Explain {
 
     fn before(&mut self, step: Step<'_>, pool: &Pool) {
         self.now = When { line: step.line, at: step.at };
-        self.costs.follow(step.event);
         let ours = match step.event {
             Event::Submit(submit) => submit.id == self.id,
             Event::Release { id, .. } | Event::Cancel { id } | Event::FirstToken { id } => {
@@ -218,7 +214,9 @@ impl Listener for Explain {
     fn after(&mut self, pool: &Pool) -> anyhow::Result<()> {
         if let Some(newcomer) = self.arriving.take() {
             self.looks = 0;
-            self.open = Some(Chapter { arrival: waiting(pool, &self.id), ..newcomer });
+            let arrival = waiting(pool, &self.id);
+            let cost = arrival.as_ref().map(|waiting| waiting.cost);
+            self.open = Some(Chapter { arrival, cost, ..newcomer });
             return Ok(());
         }
         match (&self.event, &self.open) {
@@ -292,7 +290,7 @@ fn known_chapter(request: &RequestSnapshot, path: Vec<Level>) -> Chapter {
     Chapter {
         submitted: When { line: None, at: request.at },
         attributes: Attributes::clone(&request.attributes),
-        cost: request.cost,
+        cost: Some(request.cost),
         priority: request.priority,
         path,
         arrival: None,

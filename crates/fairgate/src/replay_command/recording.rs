@@ -5,7 +5,6 @@ use fairgate_core::decision::{Decision, Sink};
 use fairgate_core::event::Event;
 use fairgate_core::units::{Micros, Tokens};
 
-use super::costs::Costs;
 use super::roster::{Number, Roster};
 use super::steps::{Listener, Step};
 
@@ -22,10 +21,16 @@ pub(crate) struct Recording {
 /// What the recording says about one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
-    pub(crate) cost: Tokens,
-    pub(crate) granted: Option<Micros>,
+    pub(crate) granted: Option<Granted>,
     pub(crate) first_token: Option<Mark>,
     pub(crate) end: End,
+}
+
+/// When a request was granted, and what it was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) at: Micros,
+    pub(crate) cost: Tokens,
 }
 
 /// A line of the recording, and its time.
@@ -47,15 +52,18 @@ pub(crate) enum End {
 }
 
 impl Fact {
-    fn new(cost: Tokens) -> Self {
-        Self { cost, granted: None, first_token: None, end: End::Unsaid }
+    const UNKNOWN: Self = Self { granted: None, first_token: None, end: End::Unsaid };
+
+    /// The time at which it was granted.
+    pub(crate) fn granted_at(&self) -> Option<Micros> {
+        self.granted.map(|granted| granted.at)
     }
 
-    /// The tokens that it really used, or else its cost.
-    pub(crate) fn used(&self) -> Tokens {
+    /// The tokens that it really used, where the recording tells.
+    pub(crate) fn used(&self) -> Option<Tokens> {
         match self.end {
-            End::Flight { tokens: Some(tokens), .. } => tokens,
-            _ => self.cost,
+            End::Flight { tokens, .. } => tokens,
+            _ => None,
         }
     }
 }
@@ -65,14 +73,14 @@ impl Recording {
         &self.facts[number]
     }
 
-    /// How long a request takes: as long as it took in the recording, or where it never ran there, its cost times
-    /// the mean service time per token, rounded down. Nothing where the recording cannot tell: its flight never
-    /// ended there, or no flight ended at all.
-    pub(crate) fn service(&self, fact: &Fact) -> Option<Micros> {
-        match (fact.granted, fact.end) {
+    /// How long a request of this cost takes: as long as it took in the recording, or where it never ran there, its
+    /// cost times the mean service time per token, rounded down. Nothing where the recording cannot tell: its flight
+    /// never ended there, or no flight ended at all.
+    pub(crate) fn service(&self, fact: &Fact, cost: Tokens) -> Option<Micros> {
+        match (fact.granted_at(), fact.end) {
             (Some(granted), End::Flight { mark, .. }) => Some(Micros(mark.at.0 - granted.0)),
             (Some(_), _) => None,
-            (None, _) => self.estimate(fact.cost),
+            (None, _) => self.estimate(cost),
         }
     }
 
@@ -103,7 +111,6 @@ fn scaled(part: u128, times: u64, whole: u128) -> u128 {
 #[derive(Debug, Default)]
 pub(crate) struct Learner {
     roster: Roster,
-    costs: Costs,
     recording: Recording,
     now: Mark,
 }
@@ -121,9 +128,10 @@ impl Learner {
         };
         let fact = &mut self.recording.facts[number];
         fact.end = End::Flight { mark: self.now, tokens };
-        self.recording.tokens += u128::from(fact.used().0);
-        let granted = fact.granted.map_or(self.now.at.0, |granted| granted.0);
-        self.recording.service_us += u128::from(self.now.at.0 - granted);
+        if let Some(granted) = fact.granted {
+            self.recording.tokens += u128::from(tokens.unwrap_or(granted.cost).0);
+            self.recording.service_us += u128::from(self.now.at.0 - granted.at.0);
+        }
     }
 
     fn first_token(&mut self, id: &str) {
@@ -135,8 +143,9 @@ impl Learner {
 impl Sink for Learner {
     fn decided(&mut self, decision: Decision) {
         let about = self.roster.decided(self.now.at, &decision);
-        if let (Some(number), Decision::Grant(_)) = (about, decision) {
-            self.recording.facts[number].granted = Some(self.now.at);
+        if let (Some(number), Decision::Grant(grant)) = (about, decision) {
+            let granted = Granted { at: self.now.at, cost: grant.cost };
+            self.recording.facts[number].granted = Some(granted);
         }
     }
 }
@@ -144,22 +153,17 @@ impl Sink for Learner {
 impl Listener for Learner {
     fn start(&mut self, pool: &Pool) {
         self.roster = Roster::of(pool);
-        self.costs = Costs::of(pool);
         let known = pool.snapshot().requests.into_iter().map(|request| Fact {
-            granted: request.flight.map(|flight| flight.granted_at),
-            ..Fact::new(request.cost)
+            granted: request.flight.map(|it| Granted { at: it.granted_at, cost: request.cost }),
+            ..Fact::UNKNOWN
         });
         self.recording.facts = known.collect();
     }
 
     fn before(&mut self, step: Step<'_>, _pool: &Pool) {
         self.now = Mark { line: step.line.unwrap_or(self.now.line), at: step.at };
-        self.costs.follow(step.event);
         match step.event {
-            Event::Submit(submit) => {
-                let cost = self.costs.cost(submit);
-                self.recording.facts.push(Fact::new(cost));
-            }
+            Event::Submit(_) => self.recording.facts.push(Fact::UNKNOWN),
             Event::FirstToken { id } => self.first_token(id),
             _ => {}
         }
@@ -183,23 +187,23 @@ mod tests {
     #[test]
     fn a_request_that_never_ran_takes_its_cost_times_the_mean() {
         let recording = Recording { facts: Vec::new(), service_us: 1000, tokens: 300 };
-        let fact = Fact::new(Tokens(7));
-        assert_eq!(recording.service(&fact), Some(Micros(23)), "7 × 1000 / 300 = 23.33");
-        let ran = Fact { granted: Some(Micros(5)), ..fact };
-        assert_eq!(recording.service(&ran), None, "nobody knows when it would have ended");
+        let (fact, cost) = (Fact::UNKNOWN, Tokens(7));
+        assert_eq!(recording.service(&fact, cost), Some(Micros(23)), "7 × 1000 / 300 = 23.33");
+        let ran = Fact { granted: Some(Granted { at: Micros(5), cost }), ..fact };
+        assert_eq!(recording.service(&ran, cost), None, "nobody knows when it would have ended");
         let mark = Mark { line: 9, at: Micros(11) };
         let ended = Fact { end: End::Flight { mark, tokens: None }, ..ran };
-        assert_eq!(recording.service(&ended), Some(Micros(6)));
+        assert_eq!(recording.service(&ended, cost), Some(Micros(6)));
         let none_ended = Recording::default();
-        assert_eq!(none_ended.service(&fact), None);
+        assert_eq!(none_ended.service(&fact, cost), None);
     }
 
     #[test]
     fn absurd_numbers_are_exact_or_saturate() {
         let tokens = u128::from(u64::MAX) * 1000;
         let recording = Recording { facts: Vec::new(), service_us: tokens * 3 - 1, tokens };
-        let third = Fact::new(Tokens(u64::MAX / 3));
-        assert_eq!(recording.service(&third), Some(Micros(u64::MAX - 1)));
-        assert_eq!(recording.service(&Fact::new(Tokens(u64::MAX))), Some(Micros(u64::MAX)));
+        let service = |cost| recording.service(&Fact::UNKNOWN, Tokens(cost));
+        assert_eq!(service(u64::MAX / 3), Some(Micros(u64::MAX - 1)));
+        assert_eq!(service(u64::MAX), Some(Micros(u64::MAX)));
     }
 }

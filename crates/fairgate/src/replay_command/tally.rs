@@ -7,7 +7,7 @@ use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
 use fairgate_core::decision::{Decision, Sink};
 use fairgate_core::event::Event;
 use fairgate_core::policy::Policy;
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, Tokens};
 
 use super::path;
 use super::recording::Recording;
@@ -86,8 +86,8 @@ pub(crate) struct Tally {
     roster: Roster,
     names: HashMap<Box<str>, usize>,
     flows: Vec<FlowTally>,
-    /// By number: the flow, and whether it was granted.
-    requests: Vec<(usize, bool)>,
+    /// By number: the flow, and the cost once it was granted.
+    requests: Vec<(usize, Option<Tokens>)>,
     now: Micros,
 }
 
@@ -108,7 +108,7 @@ impl Tally {
             }
         };
         self.flows[flow].requests += 1;
-        self.requests.push((flow, false));
+        self.requests.push((flow, None));
     }
 
     fn flow(&mut self, number: Number) -> &mut FlowTally {
@@ -117,9 +117,10 @@ impl Tally {
 
     /// What each flow got, by name, and the attribute that names them.
     pub(crate) fn finish(mut self, recording: &Recording) -> Tallies {
-        for (number, (flow, granted)) in self.requests.iter().enumerate() {
-            if *granted {
-                self.flows[*flow].tokens += u128::from(recording.fact(number).used().0);
+        for (number, (flow, cost)) in self.requests.iter().enumerate() {
+            if let Some(cost) = cost {
+                let used = recording.fact(number).used().unwrap_or(*cost);
+                self.flows[*flow].tokens += u128::from(used.0);
             }
         }
         let mut named: Vec<_> = self.names.into_iter().collect();
@@ -139,7 +140,7 @@ impl Sink for Tally {
         let Some(number) = self.roster.decided(self.now, &decision) else { return };
         match decision {
             Decision::Grant(grant) => {
-                self.requests[number].1 = true;
+                self.requests[number].1 = Some(grant.cost);
                 let flow = self.flow(number);
                 flow.granted += 1;
                 flow.waits.push(grant.waited.0);

@@ -26,7 +26,7 @@ use fairgate_core::Pool;
 use fairgate_core::decision::{Decision, Sink};
 use fairgate_core::event::Event;
 use fairgate_core::policy::Policy;
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, Tokens};
 
 use super::journal::{Entry, Journal};
 use super::recording::{End, Fact, Mark, Recording};
@@ -148,13 +148,13 @@ impl<'a> WhatIf<'a> {
     ) -> anyhow::Result<()> {
         let mut tap = Tap { listener, roster: &mut self.roster, at, granted: Vec::new() };
         steps::apply(&mut self.pool, (line, at, event), &mut tap)?;
-        for (number, id) in tap.granted {
-            self.schedule(at, number, id);
+        for (number, id, cost) in tap.granted {
+            self.schedule(at, number, id, cost);
         }
         Ok(())
     }
 
-    fn schedule(&mut self, granted: Micros, number: Number, id: Box<str>) {
+    fn schedule(&mut self, granted: Micros, number: Number, id: Box<str>, cost: Tokens) {
         let fact = self.recording.fact(number);
         let grant = self.grants;
         self.grants += 1;
@@ -162,13 +162,13 @@ impl<'a> WhatIf<'a> {
             let at = Micros(granted.0.saturating_add(after.0));
             self.due.push(Reverse(Due { at, grant, deed, number, id: id.clone() }));
         };
-        let on_record = |mark: Mark| fact.granted == Some(granted) && mark.line > self.line;
-        if let (Some(mark), Some(then)) = (fact.first_token, fact.granted)
+        let on_record = |mark: Mark| fact.granted_at() == Some(granted) && mark.line > self.line;
+        if let (Some(mark), Some(then)) = (fact.first_token, fact.granted_at())
             && !on_record(mark)
         {
             push(Deed::FirstToken, Micros(mark.at.0 - then.0));
         }
-        match (fact.end, self.recording.service(fact)) {
+        match (fact.end, self.recording.service(fact, cost)) {
             (End::Flight { mark, .. }, _) if on_record(mark) => {}
             (_, Some(service)) => push(Deed::End, service),
             (_, None) => {}
@@ -178,7 +178,7 @@ impl<'a> WhatIf<'a> {
 
 /// Whether a request was granted when the recording granted it, and so follows its lines.
 fn on_record(live: Live, fact: &Fact) -> bool {
-    live.granted.is_some() && live.granted == fact.granted
+    live.granted.is_some() && live.granted == fact.granted_at()
 }
 
 /// Listens in on a replay for grants, and passes everything on.
@@ -186,14 +186,14 @@ struct Tap<'t, L> {
     listener: &'t mut L,
     roster: &'t mut Roster,
     at: Micros,
-    granted: Vec<(Number, Box<str>)>,
+    granted: Vec<(Number, Box<str>, Tokens)>,
 }
 
 impl<L: Listener> Sink for Tap<'_, L> {
     fn decided(&mut self, decision: Decision) {
         let about = self.roster.decided(self.at, &decision);
         if let (Some(number), Decision::Grant(grant)) = (about, &decision) {
-            self.granted.push((number, grant.id.clone()));
+            self.granted.push((number, grant.id.clone(), grant.cost));
         }
         self.listener.decided(decision);
     }

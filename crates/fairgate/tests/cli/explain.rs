@@ -317,7 +317,8 @@ fn every_request_of_an_id_is_told() {
     );
     let told = story(&journal, "r");
     assert!(told.starts_with("request r: 3 of that id\n"), "{told}");
-    assert_eq!(told.matches("submitted with a cost of 1 token").count(), 3);
+    assert_eq!(told.matches("submitted with a cost of 1 token").count(), 2);
+    assert_eq!(told.matches("line 3: submitted\n").count(), 1, "it never had a cost: {told}");
     assert_eq!(told.matches("rejected (duplicate)").count(), 1);
     assert_eq!(told.matches("granted at once").count(), 2);
     assert_eq!(told.matches("still in flight").count(), 1);

@@ -3,13 +3,12 @@
 use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, ShareFlowSnapshot};
 use fairgate_core::units::Alpha;
 
-use super::list;
 use crate::read::cursor::Cursor;
 use crate::read::event::repeated;
 use crate::read::fault::Fault;
 use crate::read::number::{alpha, count, signed_wide, small_count, wide};
+use crate::read::policy::node_by_kind;
 
-const NODES: &[&str] = &["drr", "share", "load"];
 /// The fields of a node's counters, those that must be there first; so too below.
 const DRR: &[&str] = &["cursor", "stayed", "deficits", "flows"];
 const DEFICIT: &[&str] = &["tokens", "least", "most"];
@@ -21,20 +20,11 @@ const BOUND: &[&str] = &["fallen", "rise", "ended"];
 
 /// Reads a node: what kind it is, its counters and its flows.
 pub(super) fn node(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
-    let mark = cursor.mark();
-    let mut node = None;
-    cursor.object(NODES, |kind, cursor| {
-        if node.is_some() {
-            return Err(cursor.fault("a node is only one of drr, share, load"));
-        }
-        node = Some(match kind {
-            "drr" => drr(cursor)?,
-            "share" => share(cursor)?,
-            _ => load(cursor)?,
-        });
-        Ok(())
-    })?;
-    node.ok_or_else(|| Fault::new(mark, "a node must be one of drr, share, load"))
+    node_by_kind(cursor, |kind, cursor| match kind {
+        "drr" => drr(cursor),
+        "share" => share(cursor),
+        _ => load(cursor),
+    })
 }
 
 fn drr(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
@@ -44,7 +34,7 @@ fn drr(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
         match field {
             "cursor" => position = small_count(cursor, u32::MAX)?,
             "stayed" => stayed = cursor.bool()?,
-            "deficits" => deficits = list(cursor, deficit)?,
+            "deficits" => deficits = cursor.list(deficit)?,
             _ => within = flows(cursor)?,
         }
         Ok(())
@@ -84,7 +74,7 @@ fn load(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
     cursor.record(LOAD, 3, |field, cursor| {
         match field {
             "alpha" => tuned = alpha(cursor)?,
-            "history" => history = list(cursor, wide)?,
+            "history" => history = cursor.list(wide)?,
             _ => within = flows(cursor)?,
         }
         Ok(())

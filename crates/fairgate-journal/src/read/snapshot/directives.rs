@@ -3,7 +3,6 @@
 use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Weight;
 
-use super::list;
 use crate::read::cursor::Cursor;
 use crate::read::event::repeated;
 use crate::read::fault::{Fault, printable};
@@ -19,7 +18,7 @@ type ByFlow<T> = Vec<(Attribute, Box<str>, T)>;
 /// Reads the flows that are held.
 pub(super) fn holds(cursor: &mut Cursor<'_>) -> Result<Vec<(Attribute, Box<str>)>, Fault> {
     let mark = cursor.mark();
-    let holds = list(cursor, |cursor| flow(cursor, HOLD, Cursor::skip))?;
+    let holds = cursor.list(|cursor| flow(cursor, HOLD, Cursor::skip))?;
     no_flow_twice(mark, holds.iter().map(|(by, flow)| (*by, &**flow)).collect())?;
     Ok(holds)
 }
@@ -27,7 +26,7 @@ pub(super) fn holds(cursor: &mut Cursor<'_>) -> Result<Vec<(Attribute, Box<str>)
 /// Reads the weights that events have set.
 pub(super) fn weights(cursor: &mut Cursor<'_>) -> Result<ByFlow<Weight>, Fault> {
     let mark = cursor.mark();
-    let weights = list(cursor, |cursor| {
+    let weights = cursor.list(|cursor| {
         let mut value = None;
         let (by, flow) = flow(cursor, WEIGHT, |cursor| {
             value = Some(weight(cursor)?);
@@ -42,7 +41,7 @@ pub(super) fn weights(cursor: &mut Cursor<'_>) -> Result<ByFlow<Weight>, Fault> 
 /// Reads the caps that events have set.
 pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<ByFlow<Option<u64>>, Fault> {
     let mark = cursor.mark();
-    let caps = list(cursor, |cursor| {
+    let caps = cursor.list(|cursor| {
         let mut slots = None;
         let (by, flow) = flow(cursor, CAP, |cursor| {
             slots = Some(count(cursor)?);

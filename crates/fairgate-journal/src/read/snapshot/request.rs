@@ -4,11 +4,10 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::snapshot::{FlightSnapshot, RequestSnapshot};
 use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 
-use super::list;
 use crate::read::cursor::Cursor;
 use crate::read::event::{cached, pin};
 use crate::read::fault::Fault;
-use crate::read::number::{count, priority, small_count, task_weight, tokens};
+use crate::read::number::{count, signed, small_count, task_weight, tokens};
 use crate::read::worker::texts;
 
 /// The fields of a request, those that must be there first; so too below.
@@ -50,7 +49,7 @@ pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<RequestSnapshot, Fault>
             "cost" => request.cost = tokens(cursor)?,
             "input" => request.input = tokens(cursor)?,
             "cached_best" => request.cached_best = tokens(cursor)?,
-            "priority" => request.priority = priority(cursor)?,
+            "priority" => request.priority = signed(cursor)?,
             "weight" => request.weight = task_weight(cursor)?,
             "cached" => request.cached = cached(cursor)?,
             "pin" => request.pin = Some(pin(cursor)?),
@@ -101,7 +100,7 @@ fn flight(cursor: &mut Cursor<'_>) -> Result<FlightSnapshot, Fault> {
             "granted_at" => flight.granted_at = Micros(count(cursor)?),
             "number" => flight.number = count(cursor)?,
             "prefill" => flight.prefill = tokens(cursor)?,
-            "generations" => flight.generations = Some(list(cursor, count)?),
+            "generations" => flight.generations = Some(cursor.list(count)?),
             _ => flight.place = Some(place(cursor)?),
         }
         Ok(())

@@ -25,7 +25,8 @@ pub(crate) struct StoryJson<'a> {
 struct RequestJson<'a> {
     submitted: WhenJson,
     attributes: BTreeMap<&'static str, &'a str>,
-    cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<u64>,
     priority: i64,
     path: Vec<FlowJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +123,7 @@ fn request(chapter: &Chapter) -> io::Result<RequestJson<'_>> {
     Ok(RequestJson {
         submitted: when(&chapter.submitted),
         attributes: attributes(&chapter.attributes),
-        cost: chapter.cost.0,
+        cost: chapter.cost.map(|cost| cost.0),
         priority: chapter.priority,
         path: chapter.path.iter().map(|l| FlowJson { by: l.by.name(), flow: &l.flow }).collect(),
         waiting: chapter.arrival.as_deref().map(waiting).transpose()?,

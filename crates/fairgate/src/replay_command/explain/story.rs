@@ -15,7 +15,8 @@ pub(crate) struct Chapter {
     /// Where it was submitted; before this journal where no line says it.
     pub(crate) submitted: When,
     pub(crate) attributes: Attributes,
-    pub(crate) cost: Tokens,
+    /// What it is charged. Of one that was refused as it came, what it said.
+    pub(crate) cost: Option<Tokens>,
     pub(crate) priority: i64,
     /// The flows it goes into.
     pub(crate) path: Vec<Level>,

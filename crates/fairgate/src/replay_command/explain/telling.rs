@@ -64,7 +64,7 @@ fn tell(text: &mut String, chapter: &Chapter) {
             let limit = timeout.map_or_else(String::new, |t| format!("; the limit is {}", Span(t)));
             headline(text, when, &format!("expired after {} in the queue{limit}", waited(when)));
         }
-        Fate::Granted(flight) => tell_flight(text, flight, chapter.cost),
+        Fate::Granted(flight) => tell_flight(text, flight),
     }
 }
 
@@ -73,9 +73,11 @@ fn submitted(text: &mut String, chapter: &Chapter) {
         Some(_) => "submitted".to_owned(),
         None => "submitted, before this journal begins,".to_owned(),
     };
-    let _ = write!(line, " with a cost of {}", counted(chapter.cost.0, "token"));
-    if chapter.priority != 0 {
-        let _ = write!(line, " and priority {}", chapter.priority);
+    let cost = chapter.cost.map(|cost| format!("a cost of {}", counted(cost.0, "token")));
+    let priority = (chapter.priority != 0).then(|| format!("priority {}", chapter.priority));
+    let stated: Vec<String> = [cost, priority].into_iter().flatten().collect();
+    if !stated.is_empty() {
+        let _ = write!(line, " with {}", stated.join(" and "));
     }
     let attributes = attributes(&chapter.attributes);
     if !attributes.is_empty() {
@@ -206,7 +208,8 @@ fn refusal(reject: &Reject, cause: &Cause) -> String {
     }
 }
 
-fn tell_flight(text: &mut String, flight: &Flight, cost: Tokens) {
+fn tell_flight(text: &mut String, flight: &Flight) {
+    let cost = flight.grant.cost;
     headline(text, &flight.when, &granted(&flight.grant));
     for level in flight.grant.why.iter().flat_map(|why| &why.levels) {
         detail(text, &reason(level, cost));

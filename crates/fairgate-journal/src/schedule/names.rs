@@ -1,0 +1,41 @@
+//! What modes, states and statuses are called in a snapshot.
+
+use fairgate_core::proportional::{AgentState, Mode, ProjectStatus, TaskStatus};
+
+pub(super) const MODES: [(&str, Mode); 2] = [("classic", Mode::Classic), ("strict", Mode::Strict)];
+
+pub(super) const PROJECT_STATUSES: [(&str, ProjectStatus); 3] =
+    [named(ProjectStatus::Active), named(ProjectStatus::Paused), named(ProjectStatus::Archived)];
+
+pub(super) const TASK_STATUSES: [(&str, TaskStatus); 9] = [
+    ("DEFINED", TaskStatus::Defined),
+    ("READY", TaskStatus::Ready),
+    ("ASSIGNED", TaskStatus::Assigned),
+    ("IN_PROGRESS", TaskStatus::InProgress),
+    ("WAITING_INPUT", TaskStatus::WaitingInput),
+    ("PAUSED", TaskStatus::Paused),
+    ("COMPLETED", TaskStatus::Completed),
+    ("FAILED", TaskStatus::Failed),
+    ("BLOCKED", TaskStatus::Blocked),
+];
+
+pub(super) const AGENT_STATES: [(&str, AgentState); 5] = [
+    ("IDLE", AgentState::Idle),
+    ("BUSY", AgentState::Busy),
+    ("PAUSED", AgentState::Paused),
+    ("ERROR", AgentState::Error),
+    ("RETIRED", AgentState::Retired),
+];
+
+const fn named(status: ProjectStatus) -> (&'static str, ProjectStatus) {
+    (status_name(status), status)
+}
+
+/// What a project's status is called.
+pub(super) const fn status_name(status: ProjectStatus) -> &'static str {
+    match status {
+        ProjectStatus::Active => "ACTIVE",
+        ProjectStatus::Paused => "PAUSED",
+        ProjectStatus::Archived => "ARCHIVED",
+    }
+}

@@ -1,0 +1,178 @@
+//! Writing assignments, and explanations: for every project and ready task a stable code, a sentence, and the
+//! numbers.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use fairgate_core::proportional::{
+    Assignment, Explanation, Holder, Loss, Margin, Obstacle, OutOfAgents, ProjectReason,
+    ProjectReport, Share, TaskReason, TaskReport,
+};
+
+use super::names::status_name;
+use super::sentences::{project_sentence, task_sentence};
+use crate::write::json::{Json, Layout};
+
+/// Writes assignments as a JSON list and ends the line.
+pub fn write_assignments(
+    out: impl Write,
+    assignments: &[Assignment],
+    layout: Layout,
+) -> io::Result<()> {
+    write_line(out, layout, |json| json.list(assignments, assignment))
+}
+
+/// Writes an explanation as one JSON object and ends the line: `assignments` as [`write_assignments`] has them,
+/// then `projects` and `tasks`, each with a `reason` that stays the same for ever and a `text` for people.
+pub fn write_explanation(
+    out: impl Write,
+    explanation: &Explanation<'_>,
+    layout: Layout,
+) -> io::Result<()> {
+    write_line(out, layout, |json| {
+        json.object(|json| {
+            json.name("assignments").list(&explanation.assignments, assignment);
+            json.name("projects").list(&explanation.projects, project);
+            json.name("tasks").list(&explanation.tasks, task);
+        });
+    })
+}
+
+fn write_line(
+    mut out: impl Write,
+    layout: Layout,
+    write: impl FnOnce(&mut Json),
+) -> io::Result<()> {
+    let mut json = Json::new(layout);
+    write(&mut json);
+    json.end_line();
+    out.write_all(json.as_str().as_bytes())?;
+    out.flush()
+}
+
+fn assignment(json: &mut Json, assignment: &Assignment) {
+    json.object(|json| {
+        json.text_field("agent_id", &assignment.agent_id);
+        json.text_field("task_id", &assignment.task_id);
+        json.text_field("project_id", &assignment.project_id);
+    });
+}
+
+fn project(json: &mut Json, report: &ProjectReport<'_>) {
+    let project = report.project;
+    json.object(|json| {
+        json.text_field("project_id", &project.id);
+        json.text_field("reason", report.reason.code());
+        json.text_field("text", &project_sentence(report));
+        json.text_field("status", status_name(project.status));
+        json.field("credit_weight", project.credit_weight);
+        json.field("ready", report.ready);
+        json.field("given", report.given);
+        json.field("spent", report.spent);
+        json.field("baseline", report.baseline);
+        json.name("budget_limit").or_null(project.budget_limit.map(|t| t.0), Json::display);
+        json.name("budget_left").or_null(report.budget_left, Json::display);
+        json.field("agents", report.agents);
+        json.field("max_concurrent_agents", project.max_concurrent_agents);
+        json.name("workspaces_left").or_null(report.workspaces, Json::display);
+        // As the call began; null where the project did not compete.
+        json.name("share").or_null(report.share.as_ref(), share);
+        if let ProjectReason::OutOfAgents(OutOfAgents::LostTo(it)) = &report.reason {
+            loss(json.name("lost_to"), it);
+        }
+    });
+}
+
+fn task(json: &mut Json, report: &TaskReport<'_>) {
+    json.object(|json| {
+        json.text_field("task_id", &report.task.id);
+        json.text_field("project_id", &report.task.project_id);
+        json.text_field("reason", report.reason.code());
+        json.text_field("text", &task_sentence(&report.reason));
+        json.field("charge", report.charge.0);
+        json.name("went_first").or_null(report.went_first, Json::text);
+        match &report.reason {
+            TaskReason::Given { agent, round, share: its } => {
+                json.text_field("agent_id", agent);
+                json.field("round", round);
+                share(json.name("share"), its);
+            }
+            TaskReason::Blocked(obstacles) => json.name("obstacles").list(obstacles, obstacle),
+            TaskReason::Behind { task }
+            | TaskReason::OutOfAgents(OutOfAgents::TookTheLast { task, .. }) => {
+                json.text_field("behind", task);
+            }
+            TaskReason::OutOfAgents(OutOfAgents::LostTo(it)) => loss(json.name("lost_to"), it),
+            TaskReason::OutOfAgents(OutOfAgents::NoneIdle) => {}
+        }
+    });
+}
+
+fn share(json: &mut Json, share: &Share) {
+    json.object(|json| {
+        json.field("first_task_due", share.is_first_task_due);
+        json.field("weight_total", Thousandths(share.weight_total));
+        json.field("spent", share.spent);
+        json.field("spent_total", share.spent_total);
+        json.field("target_ppm", share.target_ppm);
+        json.field("actual_ppm", share.actual_ppm);
+        json.field("gap_ppm", share.gap_ppm());
+    });
+}
+
+fn loss(json: &mut Json, loss: &Loss<'_>) {
+    let (by, by_ppm) = match loss.margin {
+        Margin::FirstTask => ("first_task", None),
+        Margin::Gap { ppm } => ("gap", Some(ppm)),
+        Margin::ListOrder => ("list_order", None),
+    };
+    json.object(|json| {
+        json.text_field("agent_id", loss.agent);
+        json.text_field("project_id", loss.winner);
+        json.text_field("by", by);
+        json.optional("by_ppm", by_ppm);
+        share(json.name("own_share"), &loss.own_share);
+        share(json.name("winner_share"), &loss.winner_share);
+    });
+}
+
+fn obstacle(json: &mut Json, obstacle: &Obstacle<'_>) {
+    json.object(|json| {
+        json.text_field("code", obstacle.code());
+        match *obstacle {
+            Obstacle::ProjectInactive { .. } | Obstacle::NoWorkspace => {}
+            Obstacle::GlobalBudgetSpent { spent, limit }
+            | Obstacle::ProjectBudgetSpent { spent, limit } => {
+                json.field("spent", spent);
+                json.field("limit", limit.0);
+            }
+            Obstacle::ConcurrencyLimit { agents, limit } => {
+                json.field("agents", agents);
+                json.field("limit", limit);
+            }
+            Obstacle::WorkspaceLocked { workspace, holder } => {
+                json.text_field("workspace", workspace);
+                match holder {
+                    Holder::Before(holder) => json.text_field("held_by", holder),
+                    Holder::Task(task) => json.text_field("taken_by_task", task),
+                }
+            }
+            Obstacle::OverProjectBudget { spent, estimate, limit }
+            | Obstacle::OverGlobalBudget { spent, estimate, limit } => {
+                json.field("spent", spent);
+                json.field("estimate", estimate.0);
+                json.field("limit", limit.0);
+            }
+        }
+    });
+}
+
+/// A sum of weights, as the decimal it is, without needless zeros.
+struct Thousandths(u128);
+
+impl fmt::Display for Thousandths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:03}", self.0 / 1000, self.0 % 1000);
+        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
