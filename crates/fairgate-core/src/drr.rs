@@ -121,9 +121,16 @@ impl Drr {
     /// The range in which the discipline keeps a class's deficit: (least, most).
     pub(crate) fn deficit_bound(&self, class: Local) -> (i128, i128) {
         let state = &self.classes[class as usize];
+        let (least, reached) = self.reached(class);
+        (least, state.head.map_or(reached, |_| reached.max(state.ceiling_with_credit())))
+    }
+
+    /// What the bound knows of a class: its overruns that are not earned back, and how high its deficit may be as
+    /// of its last credit.
+    pub(crate) fn reached(&self, class: Local) -> (i128, i128) {
+        let state = &self.classes[class as usize];
         let now = self.rounds.get(class).unwrap_or(state.needed);
-        let reached = if now < state.needed { state.ceiling_with_credit() } else { state.ceiling };
-        let most = state.head.map_or(reached, |_| reached.max(state.ceiling_with_credit()));
+        let most = if now < state.needed { state.ceiling_with_credit() } else { state.ceiling };
         let least = if self.deficit(class) >= 0 { 0 } else { -state.overrun };
         (least, most)
     }
@@ -139,11 +146,11 @@ impl Drr {
     }
 
     /// Restores a class's counters from a snapshot.
-    pub(crate) fn restore(&mut self, class: Local, deficit: i128, bound: (i128, i128)) {
+    pub(crate) fn restore(&mut self, class: Local, deficit: i128, reached: (i128, i128)) {
         let state = &mut self.classes[class as usize];
         state.deficit = deficit;
-        state.overrun = -bound.0;
-        state.ceiling = bound.1;
+        state.overrun = -reached.0;
+        state.ceiling = reached.1;
     }
 
     /// Brings a class's stored deficit up to date.

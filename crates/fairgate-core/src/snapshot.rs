@@ -134,7 +134,8 @@ pub enum NodeCounters {
         cursor: u32,
         /// Whether the cursor stayed.
         stayed: bool,
-        /// The deficit of every class, and the range that its bound has reached (least, most).
+        /// The deficit of every class, and what its bound knows: overruns not earned back, as a number below 0, and
+        /// how high the deficit may be as of the last credit.
         deficits: Vec<(i128, i128, i128)>,
     },
     /// Share score.
@@ -438,7 +439,7 @@ fn snapshot_node(tree: &Tree, node: u32, blocked: bool) -> NodeSnapshot {
             deficits: (0..)
                 .zip(&drr.classes)
                 .map(|(class, _)| {
-                    let (least, most) = drr.deficit_bound(class);
+                    let (least, most) = drr.reached(class);
                     (drr.deficit(class), least, most)
                 })
                 .collect(),
