@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 
 use crate::attribute::{Attribute, Attributes};
 use crate::event::{MAX_RANKS, Pin, WorkerChange, WorkerState};
-use crate::policy::{BusyThresholds, Policy};
+use crate::load::HISTORY;
+use crate::policy::{BusyThresholds, Node, Policy};
 use crate::pool::{Limits, Pool, context};
 use crate::requests::{Flight, Request, Requests, Seq};
-use crate::share::BoundState;
+use crate::share::{BoundState, FlowState};
 use crate::tree::{Child, Directives, Discipline, Tree};
 use crate::units::{Alpha, Micros, TaskWeight, Ticks, Tokens, Weight};
 use crate::workers::{Place, Want, Worker, Workers};
@@ -201,8 +202,12 @@ impl core::error::Error for RestoreError {}
 
 /// Ticks stay below this, so that products of depth and age fit in 128 bits.
 const MAX_TICKS: u64 = 1 << 44;
-/// Sums of tokens and scores stay below this; no pool that ever ran comes near it.
-const MAX_SUM: u128 = 1 << 120;
+/// Scores stay below this; no pool that ever ran comes near it, nor near the others.
+const MAX_SCORE: u128 = 1 << 120;
+/// A share flow's tokens stay below this, so that what they add to its score is a score.
+const MAX_TOKENS: u128 = 1 << 88;
+/// Deficits stay between this and its negative, so that what a ring gives, summed up, fits in 128 bits.
+const MAX_DEFICIT: u128 = 1 << 96;
 
 fn ensure(holds: bool, field: &str, problem: &'static str) -> Result<(), RestoreError> {
     match holds {
@@ -323,14 +328,23 @@ impl Pool {
             tree,
         };
         // The requests first, into a tree at rest, so that entering moves no counter that counts.
-        let mut last_seq = None;
+        let (mut last_seq, mut last_at, mut last_tick) = (None, Micros(0), Ticks(0));
         for (i, request) in snapshot.requests.into_iter().enumerate() {
             let field = format!("requests[{i}]");
             ensure(last_seq < Some(request.seq), &field, "seq must rise from request to request")?;
-            last_seq = Some(request.seq);
+            ensure(last_at <= request.at, &field, "at must not fall from request to request")?;
+            ensure(
+                last_tick <= request.tick,
+                &field,
+                "tick must not fall from request to request",
+            )?;
+            (last_seq, last_at, last_tick) = (Some(request.seq), request.at, request.tick);
             pool.restore_request(request, &field)?;
         }
-        restore_node(&mut pool.tree, 0, snapshot.root, "root")?;
+        let mut listed = vec![false; pool.tree.flows.len()];
+        restore_node(&mut pool.tree, 0, snapshot.root, "root", &mut listed)?;
+        check_listed(&pool.tree, &listed)?;
+        check_pending(&pool)?;
         pool.tree.look(&mut pool.workers, context!(pool));
         Ok(pool)
     }
@@ -480,11 +494,13 @@ fn snapshot_flow(tree: &Tree, flow: u32, blocked: bool) -> FlowSnapshot {
     FlowSnapshot { name: (*flow.name).into(), share, inside }
 }
 
+/// `listed`: the flows that have requests, each with whether the snapshot has come to it.
 fn restore_node(
     tree: &mut Tree,
     node: u32,
     from: NodeSnapshot,
     field: &str,
+    listed: &mut [bool],
 ) -> Result<(), RestoreError> {
     let state = &mut tree.nodes[node as usize];
     match (&mut state.discipline, from.state) {
@@ -493,21 +509,26 @@ fn restore_node(
             ensure(deficits.len() == drr.classes.len(), field, "deficits: one for each class")?;
             drr.cursor = cursor;
             drr.stayed = stayed;
-            for (class, (deficit, least, most)) in (0..).zip(deficits) {
-                let sane = [deficit, least, most].iter().all(|n| n.unsigned_abs() < MAX_SUM);
-                ensure(sane, field, "deficits: must be between -2^120 and 2^120")?;
+            let settles = matches!(&*state.level.node, Node::Drr(policy) if policy.settle);
+            let mut waits = vec![false; drr.classes.len()];
+            for flow in state.flows.values().map(|flow| &tree.flows[*flow as usize]) {
+                waits[flow.local as usize] = flow.waiting > 0;
+            }
+            for ((class, waits), (deficit, least, most)) in (0..).zip(waits).zip(deficits) {
+                check_deficit(deficit, (least, most), (waits, settles), field)?;
                 drr.restore(class, deficit, (least, most));
             }
         }
         (Discipline::Share(share), NodeCounters::Share { virtual_time, rises }) => {
-            ensure(virtual_time < MAX_SUM, field, "virtual_time: must be below 2^120")?;
+            ensure(virtual_time < MAX_SCORE, field, "virtual_time: must be below 2^120")?;
             ensure(rises < 1 << 63, field, "rises: must be below 2^63")?;
             share.virtual_time = virtual_time;
             share.rises = rises;
         }
         (Discipline::Load(load), NodeCounters::Load { alpha, history }) => {
-            let sane = history.len() <= 10 && history.iter().all(|total| *total < 1 << 96);
-            ensure(sane, field, "history: at most ten totals, each below 2^96")?;
+            ensure(history.len() <= HISTORY, field, "history: has too many totals")?;
+            let sane = history.iter().all(|total| *total < 1 << 96);
+            ensure(sane, field, "history: its totals must be below 2^96")?;
             load.alpha = alpha.millionths();
             load.history = history;
         }
@@ -520,9 +541,26 @@ fn restore_node(
         let known = !is_drr || tree.nodes[node as usize].level.class(&flow.name).is_some();
         ensure(known, &field, "no class is called so")?;
         let index = tree.flow(node, &flow.name);
-        restore_flow(tree, index, flow, &field)?;
+        restore_flow(tree, index, flow, &field, listed)?;
     }
     Ok(())
+}
+
+/// A deficit is within its bound; credit is only where something waits, debt only where debts exist.
+fn check_deficit(
+    deficit: i128,
+    (least, most): (i128, i128),
+    (waits, settles): (bool, bool),
+    field: &str,
+) -> Result<(), RestoreError> {
+    let sane = [deficit, least, most].iter().all(|n| n.unsigned_abs() < MAX_DEFICIT);
+    ensure(sane, field, "deficits: must be between -2^96 and 2^96")?;
+    ensure(least <= 0, field, "deficits: least must be 0 or below")?;
+    let bounded = least <= deficit && deficit <= most;
+    ensure(bounded, field, "deficits: tokens must be from least to most")?;
+    ensure(waits || deficit <= 0, field, "deficits: there is credit where nothing waits")?;
+    let owes = deficit < 0 || least < 0;
+    ensure(settles || !owes, field, "deficits: there is a debt without settle")
 }
 
 fn restore_flow(
@@ -530,7 +568,11 @@ fn restore_flow(
     index: u32,
     from: FlowSnapshot,
     field: &str,
+    listed: &mut [bool],
 ) -> Result<(), RestoreError> {
+    if let Some(listed) = listed.get_mut(index as usize) {
+        *listed = true;
+    }
     let (node, local, child) = {
         let flow = &tree.flows[index as usize];
         (flow.node, flow.local, flow.child)
@@ -538,8 +580,11 @@ fn restore_flow(
     match (&mut tree.nodes[node as usize].discipline, from.share) {
         (Discipline::Share(share), Some(from)) => {
             let ShareFlowSnapshot { base, served, pending, generation, stopped, bound } = from;
-            let sums = [base, served, pending, bound.0, bound.2];
-            ensure(sums.iter().all(|n| *n < MAX_SUM), field, "its counters must be below 2^120")?;
+            let scores = [base, bound.0, bound.2];
+            let sane = scores.iter().all(|n| *n < MAX_SCORE);
+            ensure(sane, field, "base and bound: must be below 2^120")?;
+            let sane = served < MAX_TOKENS && pending < MAX_TOKENS;
+            ensure(sane, field, "served and pending: must be below 2^88")?;
             let stopped_before = stopped.is_none_or(|at| at <= share.virtual_time);
             ensure(stopped_before, field, "stopped: is after virtual time")?;
             ensure(generation < 1 << 63, field, "generation: must be below 2^63")?;
@@ -554,7 +599,7 @@ fn restore_flow(
     }
     match (child, from.inside) {
         (Child::Node(inside), Some(from)) => {
-            restore_node(tree, inside, *from, &format!("{field}.inside"))?;
+            restore_node(tree, inside, *from, &format!("{field}.inside"), listed)?;
         }
         (Child::Queue(_), None) => {}
         _ => return ensure(false, field, "what is inside it is not what its policy says"),
@@ -562,4 +607,60 @@ fn restore_flow(
     // The counters are in place; the next look shows them to the node.
     tree.mark_flow(index);
     Ok(())
+}
+
+/// A flow with requests has counters, which 0 would not stand for.
+fn check_listed(tree: &Tree, listed: &[bool]) -> Result<(), RestoreError> {
+    match (0..).zip(listed).find(|(_, listed)| !**listed) {
+        None => Ok(()),
+        Some((flow, _)) => ensure(false, &flow_field(tree, flow), "is missing, but has requests"),
+    }
+}
+
+/// What a share flow has pending is what flies of its present generation.
+fn check_pending(pool: &Pool) -> Result<(), RestoreError> {
+    let tree = &pool.tree;
+    let mut flying = vec![0; tree.flows.len()];
+    for slot in pool.requests.flying_slots() {
+        let request = pool.requests.get(slot);
+        let Some(generations) = request.flight.as_ref().and_then(|f| f.generations.as_ref()) else {
+            continue;
+        };
+        for (flow, generation) in tree.flows_around(request.queue).zip(generations) {
+            let Some(state) = share_state(tree, flow) else { continue };
+            if *generation > state.generation {
+                let problem = "generation: one of its flights has a later one";
+                return ensure(false, &flow_field(tree, flow), problem);
+            }
+            if *generation == state.generation {
+                flying[flow as usize] += u128::from(request.cost.0);
+            }
+        }
+    }
+    for (flow, flying) in (0..).zip(flying) {
+        if share_state(tree, flow).is_some_and(|state| state.pending != flying) {
+            let problem = "pending: must be the costs of its flights of this generation";
+            return ensure(false, &flow_field(tree, flow), problem);
+        }
+    }
+    Ok(())
+}
+
+fn share_state(tree: &Tree, flow: u32) -> Option<&FlowState> {
+    let flow = &tree.flows[flow as usize];
+    match &tree.nodes[flow.node as usize].discipline {
+        Discipline::Share(share) => Some(&share.flows[flow.local as usize]),
+        _ => None,
+    }
+}
+
+/// Where a snapshot lists a flow.
+fn flow_field(tree: &Tree, flow: u32) -> String {
+    let flow = &tree.flows[flow as usize];
+    let node = &tree.nodes[flow.node as usize];
+    let around = match node.parent {
+        None => "root".into(),
+        Some(parent) => format!("{}.inside", flow_field(tree, parent)),
+    };
+    format!("{around}.{}.flows.{}", node.level.node.kind(), flow.name)
 }

@@ -287,7 +287,8 @@ fn wide_counters_are_text() {
     deficit("--1");
     deficit("-");
     deficit("-170141183460469231731687303715884105729");
-    pool_of(&FULL.replace(r#""tokens":"391""#, r#""tokens":"-391""#)).unwrap();
+    let debt = r#""tokens":"-391","least":"-391""#;
+    pool_of(&FULL.replace(r#""tokens":"391","least":"0""#, debt)).unwrap();
     pool_of(&FULL.replace(r#""tokens":"391""#, r#""tokens":"\u0033""#)).unwrap();
 }
 
@@ -349,6 +350,270 @@ fn snapshots_that_describe_no_pool() {
     let long = format!("\"{}\":{{}}", "x".repeat(1 << 20));
     let long = pool_of(&FULL.replace(r#""cached":{}"#, &long)).unwrap_err();
     assert!(long.to_string().len() < 2000, "{}", long.to_string().len());
+}
+
+/// The first line of a pool with these requests under this policy, with these counters.
+fn line(policy: &str, requests: &str, root: &str) -> String {
+    format!(
+        r#"{{"fairgate_journal":1,"snapshot":{{"now":0,"ticks":6,"next_seq":9,"grants":1,"capacity":0,"policy":{policy},"holds":[],"weights":[],"caps":[],"requests":[{requests}],"root":{root}}}}}"#
+    )
+}
+
+/// A request of such a pool.
+fn request(seq: u64, tick: u64, more: &str) -> String {
+    format!(
+        r#"{{"id":"r{seq}","seq":{seq},"at":0,"tick":{tick},"cost":5,"input":5,"cached_best":0,"priority":0,"weight":1,{more}}}"#
+    )
+}
+
+#[track_caller]
+fn refused(line: &str, expected: &str) {
+    let error = pool_of(line).expect_err(expected);
+    assert_eq!(error.to_string(), format!("line 1: field \"snapshot.{expected}"));
+}
+
+/// A deficit of a drr node; the classes are `a`, in which a request waits, and `b`, in which none does.
+fn deficits(settle: bool, a: [&str; 3], b: [&str; 3]) -> String {
+    let policy = format!(
+        r#"{{"drr":{{"by":"class","classes":[{{"name":"a","quantum":1}},{{"name":"b","quantum":1}}],"settle":{settle}}}}}"#
+    );
+    let deficit = |[tokens, least, most]: [&str; 3]| {
+        format!(r#"{{"tokens":"{tokens}","least":"{least}","most":"{most}"}}"#)
+    };
+    let (a, b) = (deficit(a), deficit(b));
+    let root = format!(
+        r#"{{"drr":{{"cursor":0,"stayed":true,"deficits":[{a},{b}],"flows":{{"a":{{}}}}}}}}"#
+    );
+    line(&policy, &request(0, 0, r#""class":"a""#), &root)
+}
+
+#[test]
+fn deficits_are_within_their_bounds() {
+    let none = ["0", "0", "0"];
+    for (settle, a, b) in [
+        (false, ["7", "0", "7"], none),
+        (true, ["7", "-3", "9"], none),
+        (true, ["-3", "-3", "-3"], ["-1", "-2", "4"]),
+        (true, ["-79228162514264337593543950335"; 3], none),
+        (
+            true,
+            ["0", "-79228162514264337593543950335", "79228162514264337593543950335"],
+            ["-1", "-1", "-1"],
+        ),
+    ] {
+        pool_of(&deficits(settle, a, b)).unwrap();
+    }
+    let range = r#"root": deficits: must be between -2^96 and 2^96"#;
+    refused(&deficits(true, ["-79228162514264337593543950336"; 3], none), range);
+    refused(&deficits(true, ["0", "-79228162514264337593543950336", "0"], none), range);
+    refused(&deficits(true, none, ["0", "0", "79228162514264337593543950336"]), range);
+    let least = r#"root": deficits: least must be 0 or below"#;
+    refused(&deficits(true, ["2", "1", "3"], none), least);
+    let bound = r#"root": deficits: tokens must be from least to most"#;
+    refused(&deficits(true, ["-4", "-3", "9"], none), bound);
+    refused(&deficits(true, ["10", "-3", "9"], none), bound);
+    refused(&deficits(false, none, ["1000000", "0", "0"]), bound);
+    let idle = r#"root": deficits: there is credit where nothing waits"#;
+    refused(&deficits(false, none, ["1000000", "0", "1000000"]), idle);
+    refused(&deficits(true, none, ["1", "0", "1"]), idle);
+    let debt = r#"root": deficits: there is a debt without settle"#;
+    refused(&deficits(false, ["-1", "-1", "0"], none), debt);
+    refused(&deficits(false, ["1", "-1", "1"], none), debt);
+    refused(&deficits(false, none, ["0", "-1", "0"]), debt);
+}
+
+/// Classes with the largest debt, one after the other the only one that is ready: what the ring has given them
+/// adds up.
+#[test]
+fn the_largest_debts_fit_into_a_ring() {
+    const CLASSES: usize = 300;
+    let lines = |debt: i128| {
+        let list =
+            |each: &dyn Fn(usize) -> String| (0..CLASSES).map(each).collect::<Vec<_>>().join(",");
+        let classes = list(&|i| format!(r#"{{"name":"c{i}","quantum":1}}"#));
+        let deficits = list(&|_| format!(r#"{{"tokens":"{debt}","least":"{debt}","most":"0"}}"#));
+        let holds = list(&|i| format!(r#"{{"by":"class","flow":"c{i}"}}"#));
+        let first = line(
+            &format!(r#"{{"drr":{{"by":"class","classes":[{classes}],"settle":true}}}}"#),
+            "",
+            &format!(
+                r#"{{"drr":{{"cursor":0,"stayed":false,"deficits":[{deficits}],"flows":{{}}}}}}"#
+            ),
+        );
+        let mut lines = vec![first.replace(r#""holds":[]"#, &format!(r#""holds":[{holds}]"#))];
+        for i in 0..2 * CLASSES {
+            lines.push(format!(
+                r#"{{"at":0,"event":"submit","id":"r{i}","class":"c{}","cost":18446744073709551615}}"#,
+                i / 2
+            ));
+        }
+        for i in 0..CLASSES {
+            lines.push(format!(r#"{{"at":1,"event":"resume","by":"class","flow":"c{i}"}}"#));
+            if i > 0 {
+                lines
+                    .push(format!(r#"{{"at":1,"event":"hold","by":"class","flow":"c{}"}}"#, i - 1));
+            }
+            lines.push(format!(r#"{{"at":1,"event":"capacity","slots":{}}}"#, i + 1));
+            lines.push(r#"{"at":1,"event":"capacity","slots":0}"#.into());
+        }
+        lines.join("\n") + "\n"
+    };
+    let too_large = lines(1 - (1 << 120));
+    let (first, _) = too_large.split_once('\n').unwrap();
+    refused(first, r#"root": deficits: must be between -2^96 and 2^96"#);
+    let journal = lines(1 - (1 << 96));
+    let (start, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let mut pool = start.into_pool().unwrap();
+    while let Some((at, event)) = reader.next_event().unwrap() {
+        pool.apply(at, event, &mut Vec::new()).unwrap();
+    }
+    assert_eq!((pool.waiting(), pool.flying()), (300, 300));
+    Pool::restore(pool.snapshot()).unwrap();
+}
+
+/// By seq, requests are by time and tick as well: on that rest expiry and the late rule of load.
+#[test]
+fn times_do_not_fall() {
+    let policy = r#"{"load":{"by":"agent","alpha":1,"max_wait_ticks":3}}"#;
+    let root = r#"{"load":{"alpha":1,"history":[],"flows":{"a":{},"b":{}}}}"#;
+    let requests = |ticks: [u64; 2]| {
+        let [a, b] = ticks;
+        request(0, a, r#""agent":"a""#) + "," + &request(1, b, r#""agent":"b""#)
+    };
+    pool_of(&line(policy, &requests([0, 5]), root)).unwrap();
+    let falls = r#"requests[1]": tick must not fall from request to request"#;
+    refused(&line(policy, &requests([5, 0]), root), falls);
+    check(&[
+        (
+            r#""seq":2,"at":3,"#,
+            r#""seq":2,"at":1,"#,
+            r#"snapshot.requests[1]": at must not fall from request to request"#,
+        ),
+        (
+            r#""seq":3,"at":5,"#,
+            r#""seq":3,"at":2,"#,
+            r#"snapshot.requests[2]": at must not fall from request to request"#,
+        ),
+        (
+            r#""seq":4,"at":6,"tick":1,"#,
+            r#""seq":4,"at":6,"tick":0,"#,
+            r#"snapshot.requests[3]": tick must not fall from request to request"#,
+        ),
+    ]);
+}
+
+#[test]
+fn flows_with_requests_are_listed() {
+    let policy = r#"{"share":{"by":"tenant"}}"#;
+    let root = r#"{"share":{"virtual_time":"4294967296000000","rises":0,"flows":{}}}"#;
+    pool_of(&line(policy, "", root)).unwrap();
+    let missing = r#"root.share.flows.x": is missing, but has requests"#;
+    refused(&line(policy, &request(0, 0, r#""tenant":"x""#), root), missing);
+    for generations in ["", r#","generations":[0]"#] {
+        let flight = format!(
+            r#""tenant":"x","flight":{{"granted_at":0,"number":0,"prefill":0{generations}}}"#
+        );
+        refused(&line(policy, &request(0, 0, &flight), root), missing);
+    }
+    check(&[
+        (
+            r#""flows":{"a":{}}"#,
+            r#""flows":{"b":{}}"#,
+            r#"snapshot.root.drr.flows.batch.inside.share.flows.api.inside.load.flows.a": is missing, but has requests"#,
+        ),
+        (
+            r#""flows":{"default":{}}"#,
+            r#""flows":{}"#,
+            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load.flows.default": is missing, but has requests"#,
+        ),
+        (
+            r#","cached":{}}"#,
+            "}",
+            r#"snapshot.root.drr.flows.cached": is missing, but has requests"#,
+        ),
+    ]);
+}
+
+#[test]
+fn share_counters_are_in_range() {
+    let share = r#"snapshot.root.drr.flows.batch.inside.share"#;
+    let chat = format!("{share}.flows.chat");
+    let tokens = format!("{chat}\": served and pending: must be below 2^88");
+    let (edge, over) = ("309485009821345068724781055", "309485009821345068724781056");
+    let with =
+        |served: &str| FULL.replace(r#""served":"812""#, &format!("\"served\":\"{served}\""));
+    pool_of(&with(edge)).unwrap();
+    let score = "1329227995784915872903807060280344576";
+    check(&[
+        (r#""served":"812""#, &format!(r#""served":"{over}""#), &tokens),
+        (r#""pending":"9""#, &format!(r#""pending":"{over}""#), &tokens),
+        (
+            r#""base":"0","served":"812""#,
+            &format!(r#""base":"{score}","served":"812""#),
+            &format!("{chat}\": base and bound: must be below 2^120"),
+        ),
+        (
+            r#""virtual_time":"6975026888""#,
+            &format!(r#""virtual_time":"{score}""#),
+            r#"snapshot.root.drr.flows.batch.inside": virtual_time: must be below 2^120"#,
+        ),
+    ]);
+}
+
+#[test]
+fn pending_is_what_flies() {
+    let chat = "snapshot.root.drr.flows.batch.inside.share.flows.chat";
+    let pending = format!("{chat}\": pending: must be the costs of its flights of this generation");
+    let api = pending.replace("chat", "api");
+    let later = format!("{chat}\": generation: one of its flights has a later one");
+    let (present, older) = (r#""pending":"9","generation":0"#, r#""pending":"9","generation":1"#);
+    let flight = r#""generations":[0,0,0],"#;
+    check(&[
+        (r#""pending":"9""#, r#""pending":"8""#, &pending),
+        (r#""pending":"9""#, r#""pending":"10""#, &pending),
+        (r#""pending":"0""#, r#""pending":"1""#, &api),
+        (present, older, &pending),
+        (flight, "", &pending),
+        (flight, r#""generations":[0,1,0],"#, &later),
+    ]);
+    let nothing = older.replace('9', "0");
+    pool_of(&FULL.replace(present, &nothing)).unwrap();
+    pool_of(&FULL.replace(present, &nothing).replace(flight, "")).unwrap();
+}
+
+#[test]
+fn history_is_short() {
+    let with = |totals: usize, total: &str| {
+        let totals = vec![format!("\"{total}\""); totals].join(",");
+        FULL.replace(r#""history":["1250"]"#, &format!(r#""history":[{totals}]"#))
+    };
+    let node = "root.drr.flows.batch.inside.share.flows.api.inside";
+    pool_of(&with(10, "79228162514264337593543950335")).unwrap();
+    refused(&with(11, "0"), &format!("{node}\": history: has too many totals"));
+    let over = with(1, "79228162514264337593543950336");
+    refused(&over, &format!("{node}\": history: its totals must be below 2^96"));
+}
+
+#[test]
+fn workers_have_come_before_their_flights() {
+    let policy = r#"{"share":{"by":"tenant"}}"#;
+    let root = r#"{"share":{"virtual_time":"0","rises":0,"flows":{}}}"#;
+    let flight =
+        r#""flight":{"granted_at":0,"number":0,"prefill":5,"place":{"worker_number":0,"rank":0}}"#;
+    refused(
+        &line(policy, &request(0, 0, flight), root),
+        r#"requests[0].flight.place": its worker has not come yet"#,
+    );
+    let workers = |next: u64| {
+        let workers = format!(
+            r#""requests":[],"workers":{{"next_number":{next},"list":[{{"number":0,"name":"old","state":"up","ranks":1,"taints":[],"slots":1}}]}}"#
+        );
+        line(policy, "", root).replace(r#""requests":[]"#, &workers)
+    };
+    pool_of(&workers((1 << 31) - 1)).unwrap();
+    for next in [1 << 31, u64::from(u32::MAX)] {
+        refused(&workers(next), r#"workers.next_number": must be below 2^31"#);
+    }
 }
 
 #[test]
