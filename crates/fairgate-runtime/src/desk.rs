@@ -22,7 +22,7 @@ use crate::refused::Refused;
 use crate::tape::Tape;
 
 /// Hears every decision, in order, with its time.
-pub(crate) type Watch = Box<dyn FnMut(Micros, &Decision) + Send>;
+pub type Watch = Box<dyn FnMut(Micros, &Decision) + Send>;
 
 /// One pool at work.
 pub(crate) struct Desk {

@@ -69,6 +69,7 @@ mod sync;
 mod tape;
 
 pub use check::MAX_SUBMIT_TEXT_BYTES;
+pub use desk::Watch;
 pub use gate::Gate;
 pub use journal::JournalOptions;
 pub use live::{Counts, Drained, JournalHealth, JournalStatus, Live, StateHealth};

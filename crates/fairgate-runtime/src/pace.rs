@@ -63,7 +63,7 @@ impl Pace {
         let mut from = self.counted_to.max(now.saturating_sub(window));
         self.counted_to = self.counted_to.max(now);
         while self.busy && from < now {
-            let end = (from / BUCKET_US + 1) * BUCKET_US;
+            let end = (from / BUCKET_US + 1).saturating_mul(BUCKET_US);
             self.bucket(from).busy_us += end.min(now) - from;
             from = end;
         }

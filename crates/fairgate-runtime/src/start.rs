@@ -31,7 +31,8 @@ pub struct Options {
     pub journal: Option<JournalOptions>,
     /// The state file, where one is kept.
     pub state: Option<StateOptions>,
-    watch: Option<Watch>,
+    /// Who hears every decision. See [`Options::watched_by`].
+    pub watch: Option<Watch>,
 }
 
 impl Default for Options {
@@ -48,7 +49,7 @@ impl Default for Options {
 
 impl Options {
     /// Lets somebody hear every decision, in order, with its time. It is called in the task and must not block.
-    pub fn watch(mut self, watch: impl FnMut(Micros, &Decision) + Send + 'static) -> Self {
+    pub fn watched_by(mut self, watch: impl FnMut(Micros, &Decision) + Send + 'static) -> Self {
         self.watch = Some(Box::new(watch));
         self
     }
