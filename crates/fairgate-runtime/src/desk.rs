@@ -89,12 +89,6 @@ impl Desk {
         self.owners.get(id).map(|owner| owner.giver.is_none())
     }
 
-    /// How many requests have an owner, who waits or holds a permit.
-    #[cfg(test)]
-    pub(crate) fn owners(&self) -> usize {
-        self.owners.len()
-    }
-
     /// The gate at this moment.
     pub(crate) fn live(&self) -> Live {
         Live {

@@ -60,6 +60,7 @@ use message::{Message, Ticket};
 use refused::Refused;
 
 type Letters = Arc<Mailbox<Message>>;
+type Caller = Box<dyn FnOnce(&Letters) + Send>;
 
 fn desk(capacity: u64) -> Desk {
     let policy = parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap();
@@ -102,12 +103,14 @@ fn submit(letters: &Letters, id: &str, ticket: u64) -> Result<Admission, Refused
 fn nothing_is_left(desk: &Desk) {
     let live = desk.live();
     assert_eq!((live.flying, live.waiting), (0, 0));
-    assert_eq!(desk.owners(), 0);
+    for id in ["leaves", "looks", "settles", "same", "drops"] {
+        assert_eq!(desk.whether_it_flies(id), None, "{id} is still somebody's");
+    }
     assert_eq!(desk.pool().ticks().0, live.counts.granted, "ends and grants");
 }
 
 /// What the callers do, each on a thread of its own, and then the task is told that all is said.
-fn race(capacity: u64, callers: Vec<Box<dyn FnOnce(&Letters) + Send>>) -> Desk {
+fn race(capacity: u64, callers: Vec<Caller>) -> Desk {
     let letters: Letters = Arc::new(Mailbox::new());
     let task = task(&letters, capacity, usize::MAX);
     let callers: Vec<_> = callers

@@ -12,6 +12,7 @@ use fairgate_core::event::{PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{Reader, parse_policy};
 use fairgate_runtime::{Gate, Live, Options, start};
+use fairgate_testkit::workload::Rng;
 
 pub(crate) type Decisions = Vec<(Micros, Decision)>;
 
@@ -59,6 +60,11 @@ pub(crate) async fn waiting(
         tokio::task::yield_now().await;
     }
     admission
+}
+
+/// A random number below `end`.
+pub(crate) fn below(rng: &mut Rng, end: u64) -> u64 {
+    rng.range(0..=end - 1)
 }
 
 /// An empty folder for a test.
