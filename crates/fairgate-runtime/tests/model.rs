@@ -276,6 +276,26 @@ fn the_same_id_again_is_another_request() {
 }
 
 #[test]
+fn a_late_letter_does_not_end_another_request_of_the_same_id() {
+    in_many_orders(|| {
+        let settled = Arc::new(AtomicBool::new(false));
+        let said = settled.clone();
+        let other = move |letters: &Letters| {
+            // Refused as a duplicate where the first is still there.
+            if let Ok(permit) = block_on(submit(letters, "same", 2).unwrap()) {
+                permit.settle(Tokens(7));
+                said.store(true, Ordering::Relaxed);
+            }
+        };
+        let leaves = |letters: &Letters| drop(submit(letters, "same", 1).unwrap());
+        let desk = race(1, vec![Box::new(leaves), Box::new(other)]);
+        let settled = u64::from(settled.load(Ordering::Relaxed));
+        assert_eq!(desk.live().counts.settled, settled);
+        assert_eq!(served(&desk), u128::from(7 * settled));
+    });
+}
+
+#[test]
 fn a_task_that_dies_leaves_nobody_waiting() {
     for letters_max in 0..3 {
         in_many_orders(move || {
