@@ -346,7 +346,7 @@ fn snapshots_that_describe_no_pool() {
         (r#""cursor":0"#, r#""cursor":2"#, r#"snapshot.root": cursor: there is no such class"#),
     ]);
     let odd = pool_of(&FULL.replace(r#""cached":{}"#, r#""\"\n":{}"#)).unwrap_err();
-    assert_eq!(odd.field(), Some(r#"snapshot.root.\"\n"#));
+    assert_eq!(odd.field(), Some(r#"snapshot.root.drr.flows.\"\n"#));
     let long = format!("\"{}\":{{}}", "x".repeat(1 << 20));
     let long = pool_of(&FULL.replace(r#""cached":{}"#, &long)).unwrap_err();
     assert!(long.to_string().len() < 2000, "{}", long.to_string().len());
