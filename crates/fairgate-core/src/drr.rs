@@ -42,12 +42,14 @@
 //!
 //! before and after the next credit, and dᵢ/qᵢ is how many rounds the class is behind what it has earned.
 //!
-//! Earned alike? While no bulk rounds are given, two classes that stay ready, with heads that change only by being
+//! Earned alike? While no bulk rounds and no refunds are given, two classes that stay ready, with heads that change only by being
 //! dispatched, receive the same number of quanta up to one, so their service per quantum differs by at most
 //! 1 + (cᵢ + qᵢ)/qᵢ + (cⱼ + qⱼ)/qⱼ rounds. Bulk rounds are not so even: they give m rounds to the classes behind the
 //! winner too, and the next scan starts right there and gives them one more. With quanta 1 and 1 and costs 2 and 3
 //! this is 2 : 3 in tokens for ever, and in general a factor of (m + 1)/m, at most 3/2. That is the published rule,
-//! kept as it is; quanta of at least the largest cost never need bulk rounds.
+//! kept as it is; quanta of at least the largest cost never need bulk rounds. And a class whose refund already covers
+//! its next head earns no quantum at that visit: `settle` charges those who estimate too low, but serves those who
+//! estimate too high by their estimates.
 
 use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, View};
 use crate::requests::Slot;

@@ -8,3 +8,8 @@ pub mod fuzz;
 pub mod naive;
 pub mod naive_proportional;
 pub mod workload;
+
+/// The README's example of the library, which must compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

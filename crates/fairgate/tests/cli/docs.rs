@@ -11,6 +11,7 @@
 //! | `console`, `console fails` | each `$ ` line is run at the top of the repository; the rest is its output |
 //! | `text policy-errors`, `journal-errors`, `snapshot-errors` | each line fails with the indented line below it |
 //! | `text`, `sh` | nothing: a picture, or a command for elsewhere |
+//! | `rust` | nothing here: it is a doc test of the testkit |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ fn root() -> PathBuf {
 
 fn documents() -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(root().join("docs")).expect("there are documents");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths =
+        entries.map(|entry| entry.expect("an entry").path()).chain([root().join("README.md")]);
     let mut documents: Vec<(PathBuf, String)> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .map(|path| (path.clone(), fs::read_to_string(&path).expect("it is text")))
@@ -112,6 +114,7 @@ fn every_block_has_a_mark_that_is_known() {
         "text snapshot-errors",
         "text",
         "sh",
+        "rust",
     ];
     for Block { place, info, .. } in blocks() {
         assert!(MARKS.contains(&&*info), "{place}: {info:?} is no mark");
