@@ -6,7 +6,8 @@ use crate::decision::{Decision, Grant, GrantedPlace, Limit, Reason, Reject, Sink
 use crate::event::{Event, PoolConfig, Submit, WorkerChange};
 use crate::policy::{BusyThresholds, Policy};
 use crate::requests::{Flight, Request, Requests, Seq, Slot};
-use crate::tree::{Directives, Tree, Victim};
+use crate::room::Victim;
+use crate::tree::{Directives, Tree};
 use crate::units::{Micros, Ticks, Tokens};
 use crate::workers::{Eligible, Want, Workers};
 

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::event::{Pin, Submit, WorkerChange, WorkerState};
+use crate::intern::Interner;
 use crate::policy::BusyThresholds;
 use crate::requests::Request;
 use crate::units::Tokens;
@@ -578,56 +579,5 @@ impl Workers {
             worker.closed.clear();
             worker.loads.iter_mut().for_each(|load| load.witness_of.clear());
         }
-    }
-}
-
-/// Equal values share a number for as long as somebody holds it.
-#[derive(Clone, Debug)]
-struct Interner<T> {
-    numbers: BTreeMap<T, u32>,
-    values: Vec<(T, u64)>,
-    free: Vec<u32>,
-}
-
-impl<T: Ord + Clone> Interner<T> {
-    fn new() -> Self {
-        Self { numbers: BTreeMap::new(), values: Vec::new(), free: Vec::new() }
-    }
-
-    fn hold(&mut self, value: &T) -> u32 {
-        if let Some(number) = self.numbers.get(value) {
-            self.values[*number as usize].1 += 1;
-            return *number;
-        }
-        let entry = (value.clone(), 1);
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.values[number as usize] = entry;
-                number
-            }
-            None => {
-                self.values.push(entry);
-                u32::try_from(self.values.len() - 1).expect("fewer than 2^32 values")
-            }
-        };
-        self.numbers.insert(value.clone(), number);
-        number
-    }
-
-    fn hold_again(&mut self, number: u32) {
-        self.values[number as usize].1 += 1;
-    }
-
-    fn drop(&mut self, number: u32) {
-        let (value, holders) = &mut self.values[number as usize];
-        *holders -= 1;
-        if *holders == 0 {
-            self.numbers.remove(value);
-            self.free.push(number);
-        }
-    }
-
-    fn get(&self, number: u32) -> &T {
-        &self.values[number as usize].0
     }
 }

@@ -102,7 +102,7 @@ fn assert_fails(place: &str, wrong: &str, message: &str, run: &Run) {
 
 #[test]
 fn every_block_has_a_mark_that_is_known() {
-    const MARKS: [&str; 11] = [
+    const MARKS: [&str; 12] = [
         "json policy",
         "jsonl journal",
         "jsonl decisions",

@@ -1,0 +1,59 @@
+//! Numbers for values that many share.
+
+use std::collections::BTreeMap;
+
+/// Equal values share a number for as long as somebody holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Interner<T> {
+    numbers: BTreeMap<T, u32>,
+    values: Vec<(T, u64)>,
+    free: Vec<u32>,
+}
+
+impl<T: Ord + Clone> Interner<T> {
+    /// Nothing is held yet.
+    pub(crate) fn new() -> Self {
+        Self { numbers: BTreeMap::new(), values: Vec::new(), free: Vec::new() }
+    }
+
+    /// The number of a value, held once more.
+    pub(crate) fn hold(&mut self, value: &T) -> u32 {
+        if let Some(number) = self.numbers.get(value) {
+            self.values[*number as usize].1 += 1;
+            return *number;
+        }
+        let entry = (value.clone(), 1);
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.values[number as usize] = entry;
+                number
+            }
+            None => {
+                self.values.push(entry);
+                u32::try_from(self.values.len() - 1).expect("fewer than 2^32 values")
+            }
+        };
+        self.numbers.insert(value.clone(), number);
+        number
+    }
+
+    /// Holds a number once more.
+    pub(crate) fn hold_again(&mut self, number: u32) {
+        self.values[number as usize].1 += 1;
+    }
+
+    /// Lets go of a number once; the last to do so frees it.
+    pub(crate) fn drop(&mut self, number: u32) {
+        let (value, holders) = &mut self.values[number as usize];
+        *holders -= 1;
+        if *holders == 0 {
+            self.numbers.remove(value);
+            self.free.push(number);
+        }
+    }
+
+    /// The value of a number that is held.
+    pub(crate) fn get(&self, number: u32) -> &T {
+        &self.values[number as usize].0
+    }
+}
