@@ -2,7 +2,8 @@
 
 use fairgate_core::Pool;
 use fairgate_core::event::PoolConfig;
-use fairgate_core::snapshot::{RestoreError, Snapshot};
+use fairgate_core::restore::RestoreError;
+use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 
 use crate::error::JournalError;
