@@ -272,7 +272,9 @@ impl Arbiter for Load {
 
 /// Whether the coefficient of variation is over one half: 4·(nΣD² − (ΣD)²) > (ΣD)².
 fn ages_differ(flows: u128, sum: u128, squares: u128) -> bool {
-    wide_product(4 * flows, squares) > wide_product(5 * sum, sum)
+    let (low, high) = (4 * flows).carrying_mul(squares, 0);
+    let (other_low, other_high) = (5 * sum).carrying_mul(sum, 0);
+    (high, low) > (other_high, other_low)
 }
 
 /// Whether the newer half of the totals averages over 1.2 times the older.
@@ -286,12 +288,30 @@ fn grows(history: &[u128]) -> bool {
     old > 0 && 5 * new * (older as u128) > 6 * old * ((history.len() - older) as u128)
 }
 
-/// A product of two 128-bit numbers as (high, low).
-fn wide_product(a: u128, b: u128) -> (u128, u128) {
-    const LOW: u128 = u64::MAX as u128;
-    let (a_high, a_low, b_high, b_low) = (a >> 64, a & LOW, b >> 64, b & LOW);
-    let low = a_low * b_low;
-    let cross = a_high * b_low + (low >> 64);
-    let middle = a_low * b_high + (cross & LOW);
-    (a_high * b_high + (cross >> 64) + (middle >> 64), (middle << 64) | (low & LOW))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1 and 4 have a coefficient of variation of 3/5, 1 and 3 of exactly one half; so do 2⁴⁴ times as much.
+    #[test]
+    fn ages_differ_where_they_vary_by_over_half() {
+        for scale in [1, 1 << 44, 1 << 60] {
+            assert!(ages_differ(2, 5 * scale, 17 * scale * scale));
+            assert!(!ages_differ(2, 4 * scale, 10 * scale * scale));
+        }
+        // Both products are beyond 128 bits: 4·n·ΣD² = 2¹⁹² and 5·(ΣD)² = 5·2¹⁸⁸, then 5·2¹⁹⁰.
+        assert!(ages_differ(1 << 62, 1 << 94, 1 << 127));
+        assert!(!ages_differ(1 << 62, 1 << 95, 1 << 127));
+    }
+
+    #[test]
+    fn totals_grow_where_the_newer_half_is_over_a_fifth_more() {
+        assert!(!grows(&[7]));
+        assert!(!grows(&[0, 9]));
+        assert!(!grows(&[10, 12]));
+        assert!(grows(&[100, 121]));
+        assert!(grows(&[10, 12, 13]));
+        assert!(!grows(&[10, 12, 12]));
+        assert!(grows(&[10, 10, 13, 12, 12]));
+    }
 }
