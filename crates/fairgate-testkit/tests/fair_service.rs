@@ -10,10 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
@@ -21,6 +18,7 @@ use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{Writer, parse_policy};
+use fairgate_testkit::seeds::{announce, cases, for_each_seed};
 use fairgate_testkit::workload::Rng;
 
 /// What a flow's requests turn out to use.
@@ -841,36 +839,12 @@ fn played(outcome: Result<(), String>, nearest: Nearest, stage: Stage) -> Played
     outcome.map(|()| nearest).map_err(text)
 }
 
-fn number_from(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-/// Written past the test harness, which keeps what a passing test prints: seeds are always shown.
-fn announce(what: &str) {
-    writeln!(std::io::stderr(), "{what}").expect("standard error is open");
-}
-
-/// Plays that many journals on as many threads as there are cores.
+/// Plays a twentieth of the cases, and tells how near they came.
 fn run(name: &str, journal: impl Fn(u64) -> Played + Sync) {
-    let count = number_from("FAIRGATE_CASES").unwrap_or(20_000).div_ceil(20);
-    let first = number_from("FAIRGATE_SEED").unwrap_or(1);
-    announce(&format!("{name}: {count} journals from seed {first}"));
-    let next = AtomicU64::new(first);
     let nearest = Mutex::new(Nearest::default());
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
-                        return;
-                    }
-                    let played = journal(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-                    nearest.lock().expect("nobody failed").join(&played);
-                }
-            });
-        }
+    for_each_seed(name, cases().div_ceil(20), |seed| {
+        let played = journal(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        nearest.lock().expect("nobody failed").join(&played);
     });
     let mut told = format!("{name}: nearest to each bound");
     for (what, percent) in nearest.into_inner().expect("nobody failed").0 {

@@ -4,9 +4,6 @@
 //! where they begin. A failure prints the shape, the seed, and the smallest journal that still fails.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use fairgate_core::Pool;
 use fairgate_core::decision::{Decision, Reason};
@@ -14,6 +11,7 @@ use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::units::Micros;
 use fairgate_journal::Writer;
 use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_testkit::seeds::{cases, for_each_seed};
 use fairgate_testkit::workload::{self, Events, Rng, Shape};
 
 #[test]
@@ -39,41 +37,13 @@ fn crowded_journals_hold_every_property() {
     });
 }
 
-fn cases() -> u64 {
-    number_from("FAIRGATE_CASES").unwrap_or(20_000)
-}
-
-fn number_from(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-/// Written past the test harness, which keeps what a passing test prints: seeds are always shown.
-fn announce(what: &str) {
-    writeln!(std::io::stderr(), "{what}").expect("standard error is open");
-}
-
 type Journal = (PoolConfig, Events);
 
-/// Checks that many journals on as many threads as there are cores.
 fn run(name: &str, count: u64, journal: impl Fn(u64) -> (String, Journal) + Sync) {
-    let first = number_from("FAIRGATE_SEED").unwrap_or(1);
-    announce(&format!("{name}: {count} journals from seed {first}"));
-    let next = AtomicU64::new(first);
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
-                        return;
-                    }
-                    let (shape, (config, events)) = journal(seed);
-                    if let Err(broken) = check(&config, &events, seed) {
-                        report(&shape, seed, &config, &events, &broken);
-                    }
-                }
-            });
+    for_each_seed(name, count, |seed| {
+        let (shape, (config, events)) = journal(seed);
+        if let Err(broken) = check(&config, &events, seed) {
+            report(&shape, seed, &config, &events, &broken);
         }
     });
 }
@@ -283,12 +253,9 @@ fn bounds_hold(pool: &Pool) -> Result<(), String> {
 /// before it: the older requests.
 #[test]
 fn a_late_head_waits_only_for_those_late_before_it() {
-    let count = cases().div_ceil(20);
-    let first = number_from("FAIRGATE_SEED").unwrap_or(1);
-    announce(&format!("late heads: {count} journals from seed {first}"));
-    for seed in first..first + count {
+    for_each_seed("late_heads", cases().div_ceil(20), |seed| {
         late_heads_are_bounded(seed).unwrap_or_else(|broken| panic!("seed {seed}: {broken}"));
-    }
+    });
 }
 
 fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
