@@ -370,4 +370,30 @@ mod tests {
             assert_eq!(texts.0.len(), 1 + 2 * bytes(&long) + bytes("") + bytes("k"));
         }
     }
+
+    /// Over several chunks, with slots used again: each id is found where its request lies.
+    #[test]
+    fn requests_keep_their_places_over_chunks() {
+        let mut requests = Requests::new();
+        let enter = |requests: &mut Requests, id: usize| {
+            let (none, seq) = (Attributes::none(), Seq(id as u64));
+            let slot =
+                requests.insert(Request::new(&id.to_string(), &none, seq, Micros(0), Ticks(0)));
+            requests.start_waiting(slot);
+        };
+        (0..3 * CHUNK).for_each(|id| enter(&mut requests, id));
+        for id in (0..3 * CHUNK).step_by(3) {
+            let slot = requests.find(&id.to_string()).expect("it waits");
+            requests.stop_waiting(slot);
+            assert_eq!(requests.remove(slot).texts.id(), id.to_string());
+        }
+        (3 * CHUNK..4 * CHUNK).for_each(|id| enter(&mut requests, id));
+        for id in 0..4 * CHUNK {
+            let found = requests.find(&id.to_string()).map(|slot| requests.get(slot).seq.0);
+            let there = id >= 3 * CHUNK || id % 3 != 0;
+            assert_eq!(found, there.then_some(id as u64), "{id}");
+        }
+        let waiting: Vec<u64> = requests.waiting_slots().map(|s| requests.get(s).seq.0).collect();
+        assert!(waiting.is_sorted() && waiting.len() as u64 == requests.waiting());
+    }
 }
