@@ -1,0 +1,263 @@
+//! The checked form. Whoever holds a [`Config`] need not check again.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fairgate_core::policy::Policy;
+
+/// Everything that `fairgate serve` must know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where clients connect (default 127.0.0.1:8080).
+    pub listen: SocketAddr,
+    /// TLS for clients; none where absent.
+    pub tls: Option<TlsConfig>,
+    /// Where SQLite, state files and the admin token live (default `fairgate-data`).
+    pub data_dir: PathBuf,
+    /// The database.
+    pub store: StoreConfig,
+    /// The admin API.
+    pub admin: AdminConfig,
+    /// The journals; off where absent.
+    pub journal: Option<JournalConfig>,
+    /// Bounds on what clients may do to the gateway.
+    pub limits: LimitsConfig,
+    /// How long what flies may go on after SIGTERM (default 30 s).
+    pub drain_grace: Duration,
+    /// The upstreams, names unique.
+    pub upstreams: Vec<UpstreamConfig>,
+    /// The pools, names unique; no model is in two of them.
+    pub pools: Vec<PoolConfig>,
+}
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The chain, leaf first.
+    pub cert: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// The database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// `sqlite:PATH` or `postgres://…`. May carry a password: `Debug` hides it.
+    pub url: Secret,
+    /// After how many days rows are removed from the ledger; never where absent.
+    pub keep_days: Option<u32>,
+}
+
+/// The admin API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// Its token. Absent: one is made on the first start and kept in `data_dir/admin-token`, readable by its owner only.
+    pub token: Option<Secret>,
+    /// An address of its own for `/api/v1` and `/metrics`; the same as for clients where absent.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Journals of everything that the pools decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalConfig {
+    /// One folder per pool is made in here (default `data_dir/journal`).
+    pub folder: PathBuf,
+    /// When a file is full, in bytes.
+    pub file_bytes_max: u64,
+    /// How many files a pool keeps.
+    pub files_max: usize,
+}
+
+/// Bounds on what clients may do to the gateway as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// The largest request body, in bytes (default 64 MiB).
+    pub body_bytes_max: u64,
+    /// How long a request's head may take (default 10 s).
+    pub header_timeout: Duration,
+    /// How long a request's body may take (default 60 s).
+    pub body_timeout: Duration,
+    /// The largest head of a request, in bytes (default 64 KiB).
+    pub header_bytes_max: u32,
+    /// Connections at once (default 20 000).
+    pub connections_max: usize,
+    /// Request bodies held in memory at once, in bytes (default 1 GiB); beyond that requests are refused with 503.
+    pub held_bytes_max: u64,
+    /// How many different agent or session names a key may use in a pool before the rest share one flow (default 256).
+    pub names_per_key_max: usize,
+}
+
+/// One backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// Its name: the worker's name in the core, the ledger and the metrics.
+    pub name: String,
+    /// Its base, without the `/v1` and what follows, such as `https://api.openai.com`.
+    pub url: http::Uri,
+    /// What it speaks.
+    pub dialects: Dialects,
+    /// How it knows us.
+    pub credential: Option<Credential>,
+    /// How many requests it takes at once; any number where absent.
+    pub slots: Option<u64>,
+    /// How long things may take.
+    pub timeouts: UpstreamTimeouts,
+    /// How its health is asked; not at all where absent.
+    pub health: Option<HealthConfig>,
+    /// When it is left alone for a while.
+    pub breaker: BreakerConfig,
+    /// A PEM file of certificate authorities to trust instead of the usual ones.
+    pub ca: Option<PathBuf>,
+    /// Idle connections kept (default 64).
+    pub idle_connections_max: usize,
+}
+
+/// Which API dialects an upstream speaks. At least one is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialects {
+    /// OpenAI's.
+    pub openai: bool,
+    /// Anthropic's.
+    pub anthropic: bool,
+}
+
+/// What is sent to an upstream as proof of who we are: `Authorization: Bearer` for OpenAI's dialect, `x-api-key` for
+/// Anthropic's. Read from the environment or a file when the configuration is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// The secret.
+    pub secret: Secret,
+}
+
+/// Text that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// How long an upstream may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// To connect (default 5 s).
+    pub connect: Duration,
+    /// To the first byte of the answer's head (default 120 s).
+    pub first_byte: Duration,
+    /// Between two chunks of a body (default 120 s).
+    pub idle: Duration,
+    /// From the grant to the end (default 1 h).
+    pub total: Duration,
+}
+
+/// How an upstream's health is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// The path, such as `/health`; 2xx is well.
+    pub path: String,
+    /// How often (default 5 s).
+    pub every: Duration,
+    /// How long an answer may take (default 2 s).
+    pub timeout: Duration,
+    /// After how many bad answers in a row it is left alone (default 3).
+    pub unhealthy_after: u32,
+    /// After how many good ones it is back (default 1).
+    pub healthy_after: u32,
+}
+
+/// When an upstream is left alone for a while because requests fail on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerConfig {
+    /// After how many failures in a row (default 5).
+    pub failures: u32,
+    /// For how long, before one request tries it again (default 10 s).
+    pub open_for: Duration,
+}
+
+/// Models that share one capacity, and how it is shared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolConfig {
+    /// Its name.
+    pub name: String,
+    /// How many requests may fly at once.
+    pub capacity: u64,
+    /// Who goes next. Default: share by group, then tenant, then key. Agents and sessions, which clients name
+    /// themselves, share only below a tenant or a key.
+    pub policy: Policy,
+    /// How many requests may wait (default 10 000).
+    pub max_queue: u64,
+    /// How long a request may wait (default 60 s).
+    pub queue_timeout: Duration,
+    /// Shorter answers for those who waited long; off where absent.
+    pub brownout: Option<BrownoutConfig>,
+    /// The models it serves; at least one.
+    pub models: Vec<ModelConfig>,
+    /// The names of its upstreams; at least one.
+    pub workers: Vec<String>,
+    /// How often a request is tried on another worker before its first byte (default 1).
+    pub retries: u32,
+    /// What a request costs.
+    pub cost: CostConfig,
+}
+
+/// Brownout: who waited longer than `wait` has its output capped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrownoutConfig {
+    /// How long (obleth: 750 ms).
+    pub wait: Duration,
+    /// At most this many output tokens then (obleth: 256).
+    pub max_tokens: u64,
+}
+
+/// A model as clients name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelConfig {
+    /// What clients ask for.
+    pub name: String,
+    /// What the upstream calls it; the same where absent.
+    pub upstream_name: Option<String>,
+}
+
+/// How a request's cost is worked out. Weights are thousandths of a token charged for each token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostConfig {
+    /// For an input token (default 1000).
+    pub input_milli: u64,
+    /// For an input token that the upstream had cached (default 1000).
+    pub cached_milli: u64,
+    /// For an output token (default 1000).
+    pub output_milli: u64,
+    /// The output expected where nothing is known yet, in tokens (default 512).
+    pub output_default: u64,
+    /// The output that is asked for where a budgeted request states none, in tokens (default 4096).
+    pub max_tokens_default: u64,
+    /// How input tokens are counted.
+    pub tokenizer: Tokenizer,
+}
+
+/// How input tokens are counted before the upstream says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tokenizer {
+    /// From bytes, at a rate learned for each model from what comes back.
+    Learned,
+    /// Exactly, with OpenAI's o200k table.
+    O200k,
+    /// Exactly, with OpenAI's cl100k table.
+    Cl100k,
+}

@@ -1,0 +1,270 @@
+//! Who there is: groups, tenants, keys, and what each may use.
+
+use serde::{Deserialize, Serialize};
+
+use crate::secret::KeyHash;
+
+/// Microseconds since 1970, UTC.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct UnixMicros(pub i64);
+
+/// Everything that the gateway must know to tell who asks. Small enough to be held in memory as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// Rises with every change.
+    pub version: i64,
+    /// Sorted by name.
+    pub groups: Vec<Group>,
+    /// Sorted by name.
+    pub tenants: Vec<Tenant>,
+    /// Sorted by id; revoked and expired ones included.
+    pub keys: Vec<Key>,
+}
+
+/// A group of tenants, which share what the group gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name: 1 to 128 bytes, no control characters.
+    pub name: String,
+    /// Its share among groups; 1 or more.
+    pub weight: u64,
+    /// When it was made.
+    pub created_at: UnixMicros,
+}
+
+/// A tenant: what shares are given to. Names are unique across groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its name: 1 to 128 bytes, no control characters.
+    pub name: String,
+    /// The group it belongs to.
+    pub group: String,
+    /// Its share within its group; 1 or more.
+    pub weight: u64,
+    /// A disabled tenant's keys are refused.
+    pub disabled: bool,
+    /// What all its keys together may use.
+    pub limits: Limits,
+    /// When it was made.
+    pub created_at: UnixMicros,
+}
+
+/// A key of a tenant. The secret itself is nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// `key-` and 16 lower-case letters and digits. Names the flow in journals; it is no secret.
+    pub id: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// What its owner calls it; may be empty.
+    pub name: String,
+    /// The first characters of the secret.
+    pub hint: String,
+    /// The hash of the secret.
+    #[serde(skip, default = "no_hash")]
+    pub hash: KeyHash,
+    /// Its share within its tenant; 1 or more.
+    pub weight: u64,
+    /// What this key alone may use.
+    pub limits: Limits,
+    /// The models that it may ask for; all where absent.
+    pub models: Option<Vec<String>>,
+    /// The policy classes that it may name in a header; the first is used where it names none. May be empty.
+    pub classes: Vec<String>,
+    /// When it was made.
+    pub created_at: UnixMicros,
+    /// From when on it is refused.
+    pub expires_at: Option<UnixMicros>,
+    /// When it was revoked.
+    pub revoked_at: Option<UnixMicros>,
+}
+
+fn no_hash() -> KeyHash {
+    KeyHash([0; 32])
+}
+
+/// What a tenant or a key may use. What is absent is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// How many of its requests may fly at once, in each pool. Decided in the core.
+    pub in_flight: Option<u64>,
+    /// How many of its requests may wait at once.
+    pub queued_requests: Option<u64>,
+    /// How many bytes of request bodies it may have waiting at once.
+    pub queued_bytes: Option<u64>,
+    /// Requests a minute.
+    pub requests_per_minute: Option<u64>,
+    /// Tokens a minute, as charged.
+    pub tokens_per_minute: Option<u64>,
+    /// Tokens a calendar day or month (UTC), as charged; at most one of each period.
+    pub budgets: Vec<Budget>,
+}
+
+/// Tokens for a calendar period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// How many, as charged; 0 or more.
+    pub tokens: u64,
+    /// Per what.
+    pub period: Period,
+}
+
+/// A calendar period in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// From midnight to midnight.
+    Day,
+    /// From the first to the first.
+    Month,
+}
+
+/// A change of the directory. Each is one transaction together with its audit entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds a group.
+    AddGroup {
+        /// Its name.
+        name: String,
+        /// Its weight.
+        weight: u64,
+    },
+    /// Changes a group.
+    PatchGroup {
+        /// Its name.
+        name: String,
+        /// What is new.
+        patch: GroupPatch,
+    },
+    /// Removes a group that has no tenants.
+    RemoveGroup {
+        /// Its name.
+        name: String,
+    },
+    /// Adds a tenant.
+    AddTenant {
+        /// Its name.
+        name: String,
+        /// Its group, which must exist.
+        group: String,
+        /// Its weight.
+        weight: u64,
+        /// Its limits.
+        limits: Limits,
+    },
+    /// Changes a tenant.
+    PatchTenant {
+        /// Its name.
+        name: String,
+        /// What is new.
+        patch: TenantPatch,
+    },
+    /// Removes a tenant and its keys. What it used stays in the ledger.
+    RemoveTenant {
+        /// Its name.
+        name: String,
+    },
+    /// Adds a key; [`Changed::secret`] is the only place where its secret ever appears.
+    CreateKey {
+        /// Its tenant.
+        tenant: String,
+        /// What its owner calls it.
+        name: String,
+        /// Its weight within its tenant.
+        weight: u64,
+        /// Its limits.
+        limits: Limits,
+        /// The models that it may ask for.
+        models: Option<Vec<String>>,
+        /// The classes that it may name.
+        classes: Vec<String>,
+        /// From when on it is refused.
+        expires_at: Option<UnixMicros>,
+    },
+    /// Changes a key.
+    PatchKey {
+        /// Its id.
+        id: String,
+        /// What is new.
+        patch: KeyPatch,
+    },
+    /// Gives a key a new secret under the same id; the old one is refused at once.
+    RotateKey {
+        /// Its id.
+        id: String,
+    },
+    /// Refuses a key from now on. Revoking it again changes nothing.
+    RevokeKey {
+        /// Its id.
+        id: String,
+    },
+}
+
+/// What is new about a group; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GroupPatch {
+    /// Its weight.
+    pub weight: Option<u64>,
+}
+
+/// What is new about a tenant; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantPatch {
+    /// Its group.
+    pub group: Option<String>,
+    /// Its weight.
+    pub weight: Option<u64>,
+    /// Whether its keys are refused.
+    pub disabled: Option<bool>,
+    /// All of its limits: those absent in here are lifted.
+    pub limits: Option<Limits>,
+}
+
+/// What is new about a key; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyPatch {
+    /// What its owner calls it.
+    pub name: Option<String>,
+    /// Its weight.
+    pub weight: Option<u64>,
+    /// All of its limits: those absent in here are lifted.
+    pub limits: Option<Limits>,
+    /// The models that it may ask for; `Some(None)` is all.
+    #[serde(deserialize_with = "given")]
+    pub models: Option<Option<Vec<String>>>,
+    /// The classes that it may name.
+    pub classes: Option<Vec<String>>,
+    /// From when on it is refused; `Some(None)` is never.
+    #[serde(deserialize_with = "given")]
+    pub expires_at: Option<Option<UnixMicros>>,
+}
+
+/// A field that is there, also where it is null.
+fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// What a change made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The directory's version after it.
+    pub version: i64,
+    /// The group, as it is now, where the change was about one.
+    pub group: Option<Group>,
+    /// The tenant, as it is now, where the change was about one.
+    pub tenant: Option<Tenant>,
+    /// The key, as it is now, where the change was about one.
+    pub key: Option<Key>,
+    /// The new secret, where there is one: shown once.
+    pub secret: Option<crate::secret::Secret>,
+}

@@ -1,0 +1,268 @@
+//! What was used: attempts, reservations, sums, and the audit trail.
+
+use serde::{Deserialize, Serialize};
+
+use crate::directory::{Period, UnixMicros};
+
+/// One attempt, one row. A request that was tried on two workers has two rows, of which the last is `final`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The request's id, as in the response header and the journal.
+    pub request: String,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+    /// Whether it was the request's last attempt. Exactly one row of each request is.
+    pub last: bool,
+    /// When the request came in.
+    pub started_at: UnixMicros,
+    /// The caller's group.
+    pub group: String,
+    /// The caller's tenant.
+    pub tenant: String,
+    /// The caller's key id.
+    pub key: String,
+    /// The agent that the caller named.
+    pub agent: Option<String>,
+    /// The session that the caller named.
+    pub session: Option<String>,
+    /// The path, such as `/v1/chat/completions`.
+    pub route: String,
+    /// Whether the answer was streamed.
+    pub stream: bool,
+    /// The model, as the caller named it.
+    pub model: String,
+    /// The pool; absent where it got to none.
+    pub pool: Option<String>,
+    /// The worker; absent where it got to none.
+    pub worker: Option<String>,
+    /// What it was expected to use, as charged, in tokens.
+    pub estimate: u64,
+    /// Input tokens, cached ones included.
+    pub input_tokens: u64,
+    /// How many of the input tokens the upstream said were cached.
+    pub cached_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// What was charged to the scheduler and the budgets, in weighted tokens.
+    pub charged: u64,
+    /// Where the token numbers are from.
+    pub usage: UsageSource,
+    /// How long it waited for its grant, in microseconds.
+    pub waited_us: u64,
+    /// From the request's arrival to the first byte of the answer's body, in microseconds.
+    pub first_token_us: Option<u64>,
+    /// From the request's arrival to its end, in microseconds.
+    pub total_us: u64,
+    /// The HTTP status that the caller saw; 499 where it had left.
+    pub status: u16,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The stable error code, where it was no success.
+    pub code: Option<String>,
+    /// Whether its output was capped because it had waited long.
+    pub brownout: bool,
+}
+
+/// Where token numbers are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageSource {
+    /// The upstream said so.
+    Reported,
+    /// The upstream said nothing, or nonsense: what passed was counted.
+    Counted,
+    /// Nothing was used.
+    None,
+    /// Unknown: the process died, and the estimate was charged.
+    Assumed,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The answer ended as it should.
+    Completed,
+    /// It was refused, by a limit, a budget or the pool.
+    Refused,
+    /// The upstream failed, or answered with an error.
+    UpstreamError,
+    /// The upstream took too long.
+    Timeout,
+    /// The caller left before the end.
+    ClientLeft,
+    /// It failed before the first byte, and another worker was tried.
+    Retried,
+    /// The process died with it in flight; found by the next one.
+    Lost,
+}
+
+/// What a budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// A tenant.
+    Tenant,
+    /// A key.
+    Key,
+}
+
+/// Tokens held for a request in flight. Made at the grant, gone with [`crate::Store::record`] of the same request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The request's id; a request has one reservation at a time.
+    pub request: String,
+    /// The caller's group, for the row in case the process dies.
+    pub group: String,
+    /// The caller's tenant.
+    pub tenant: String,
+    /// The caller's key id.
+    pub key: String,
+    /// The model, for the row in case the process dies.
+    pub model: String,
+    /// How many tokens.
+    pub tokens: u64,
+    /// When.
+    pub at: UnixMicros,
+}
+
+/// A budget that cannot take a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// Whose budget.
+    pub scope: Scope,
+    /// Its period.
+    pub period: Period,
+    /// How many tokens it has.
+    pub limit: u64,
+    /// How many are used and reserved.
+    pub taken: u64,
+    /// When it starts anew.
+    pub resets_at: UnixMicros,
+}
+
+/// How a budget stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BudgetLeft {
+    /// Whose budget.
+    pub scope: Scope,
+    /// Its period.
+    pub period: Period,
+    /// How many tokens it has.
+    pub limit: u64,
+    /// How many are used.
+    pub used: u64,
+    /// How many are reserved by what flies.
+    pub reserved: u64,
+    /// When it starts anew.
+    pub resets_at: UnixMicros,
+}
+
+/// What was found of processes that died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// How many reservations were turned into rows of outcome `lost`.
+    pub reservations: u64,
+    /// How many tokens they were charged: their estimates.
+    pub tokens: u64,
+}
+
+/// What usage is summed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum By {
+    Group,
+    Tenant,
+    Key,
+    Model,
+    Pool,
+    Worker,
+    Outcome,
+    Agent,
+    Day,
+    Hour,
+}
+
+/// Which rows to sum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageQuery {
+    /// By what.
+    pub by: By,
+    /// From when on.
+    pub since: UnixMicros,
+    /// Until before when.
+    pub until: Option<UnixMicros>,
+    /// Of this tenant only.
+    pub tenant: Option<String>,
+    /// Of this model only.
+    pub model: Option<String>,
+}
+
+/// A sum of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// The tenant, model or whatever was summed by; `-` where it is absent in the rows.
+    pub name: String,
+    /// Final rows: one each request.
+    pub requests: u64,
+    /// Of these, how many did not complete.
+    pub failed: u64,
+    /// Input tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Of these, cached ones.
+    pub cached_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// What was charged, in weighted tokens.
+    pub charged: u64,
+    /// The mean wait of final rows, in microseconds.
+    pub waited_us_mean: u64,
+    /// The longest wait, in microseconds.
+    pub waited_us_max: u64,
+    /// The mean time to the first token, of the rows that have one, in microseconds.
+    pub first_token_us_mean: Option<u64>,
+}
+
+/// Which rows to list, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerQuery {
+    /// Of this request only.
+    pub request: Option<String>,
+    /// Of this tenant only.
+    pub tenant: Option<String>,
+    /// From when on.
+    pub since: Option<UnixMicros>,
+    /// Until before when.
+    pub until: Option<UnixMicros>,
+    /// At most this many; 1 000 at most.
+    pub limit: u32,
+}
+
+/// One change, and who made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Its number; rises.
+    pub id: i64,
+    /// When.
+    pub at: UnixMicros,
+    /// Who: `admin`, `config`, `first-start`.
+    pub actor: String,
+    /// What, such as `tenant.patch`.
+    pub action: String,
+    /// To which, such as `chat`.
+    pub subject: String,
+    /// What it was before, as JSON; no hash, no secret.
+    pub before: Option<serde_json::Value>,
+    /// What it was after, as JSON; no hash, no secret.
+    pub after: Option<serde_json::Value>,
+}
+
+/// Which audit entries to list, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    /// Only those before this id.
+    pub before: Option<i64>,
+    /// At most this many; 1 000 at most.
+    pub limit: u32,
+}

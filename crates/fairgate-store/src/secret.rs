@@ -1,0 +1,58 @@
+//! Keys: shown once, stored as a hash.
+
+use std::fmt;
+
+/// The blake3 hash of a secret. Secrets have 256 random bits, so a fast hash is enough: there is nothing to guess.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    /// The hash of what a client sent.
+    pub fn of(secret: &[u8]) -> Self {
+        Self(*blake3::hash(secret).as_bytes())
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash(…)")
+    }
+}
+
+/// A new key's text. It is shown to its owner once and is in no log: `Debug` hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A fresh secret: `fg-` and 43 characters that carry 256 random bits.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut random = [0_u8; 43];
+        getrandom::fill(&mut random)?;
+        let mut text = String::from("fg-");
+        text.extend(random.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 63)])));
+        Ok(Self(text))
+    }
+
+    /// The text, for its owner.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What may be shown later, so that people can tell keys apart.
+    pub fn hint(&self) -> String {
+        self.0.chars().take(7).collect()
+    }
+
+    /// What is stored.
+    pub fn hash(&self) -> KeyHash {
+        KeyHash::of(self.0.as_bytes())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
