@@ -1,1 +1,15 @@
-//! The HTTP gateway.
+//! The HTTP gateway: what carries requests between clients, the pools that decide, and the upstreams.
+//!
+//! Who decides what: what is refused *before* it is submitted (identity, body checks, rate limits, exhausted budgets, a
+//! tenant's own limits on what it has waiting) is decided here. Everything about what waits, flies or is pushed out,
+//! in-flight caps included, is decided by the core behind each pool's [`Gate`](fairgate_runtime::Gate), and is in the
+//! journal.
+//!
+//! A request's way: [`identity`] → `forward` (reads the body, asks [`limits`] and the budgets, waits at the pool's gate,
+//! reserves, calls the upstream, streams the answer through a meter, settles once) → the ledger.
+
+pub mod app;
+pub mod identity;
+pub mod limits;
+pub mod metrics;
+pub mod pools;

@@ -1,0 +1,28 @@
+//! What every handler shares.
+
+use arc_swap::ArcSwap;
+use fairgate_config::Config;
+use fairgate_store::{KeyHash, Store};
+
+use crate::identity::Identity;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::pools::Pools;
+
+/// The gateway's parts. One for the process, shared by all handlers in an `Arc`.
+pub struct App {
+    /// The configuration in force.
+    pub config: ArcSwap<Config>,
+    /// The database.
+    pub store: Store,
+    /// Who asks.
+    pub identity: Identity,
+    /// How much each may ask, before anything is submitted.
+    pub limits: Limits,
+    /// What there is to see.
+    pub metrics: Metrics,
+    /// The pools and their upstreams.
+    pub pools: Pools,
+    /// The hash of the admin token.
+    pub admin_token: KeyHash,
+}
