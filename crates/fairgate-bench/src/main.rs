@@ -1,4 +1,4 @@
-//! The benchmarks of the core: `cargo xtask bench core`.
+//! The benchmarks: `cargo xtask bench core` and `cargo xtask bench gateway`.
 //!
 //! Everything is compared with something else in the same run, in turns, so that the numbers mean the same on
 //! any machine: a table of ratios. Where valgrind is there the instructions are counted too, which do not
@@ -7,14 +7,18 @@
 
 mod allocation;
 mod cases;
+mod gateway;
+mod http;
 mod instructions;
 mod machine;
 mod measure;
 mod memory;
+mod processes;
 mod proportional;
 mod replay;
 mod report;
 mod scenarios;
+mod soak;
 mod steady;
 mod table;
 
@@ -23,7 +27,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// The benchmarks of Fairgate's core, as ratios.
+/// The benchmarks of Fairgate, as ratios.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -34,6 +38,10 @@ struct Arguments {
 enum Command {
     /// Measures everything and prints one table. Fails where a bar does.
     Core(report::Options),
+    /// Measures the gateway beside nginx, LiteLLM and Portkey. Fails where a bar does.
+    Gateway(gateway::Options),
+    /// Runs the gateway at load while clients leave and programs are killed. Fails where anything is lost or leaks.
+    Soak(soak::Options),
     /// Times one side of one case, and prints the nanoseconds per operation: for profilers.
     One {
         /// The name of the case.
@@ -61,6 +69,8 @@ enum SideName {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Core(options) => report::run(&options),
+        Command::Gateway(options) => gateway::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::One { case, side, operations } => {
             let case = cases::find(&case).context("no such case")?;
             let side = match side {

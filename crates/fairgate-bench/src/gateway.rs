@@ -1,0 +1,260 @@
+//! `cargo xtask bench gateway`: the gateway beside its peers, in one run, in turns.
+//!
+//! One trivial upstream (prebuilt 1 KB answers), one load generator, 32 connections. Each round measures every target in
+//! turn, so that what else the machine does meets them all; the table has the medians of the rounds.
+
+mod hold;
+mod load;
+mod stage;
+mod streams;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::machine;
+use load::{Most, Paced};
+use stage::{Kind, Stage, Target};
+
+/// What a run measures and with which programs.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The gateway's binary, built with --release.
+    #[arg(long)]
+    pub(crate) fairgate: PathBuf,
+    /// The simulated backend's binary, built with --release.
+    #[arg(long)]
+    pub(crate) sim: PathBuf,
+    /// The load generator for fixed rates.
+    #[arg(long, default_value = "oha")]
+    pub(crate) oha: PathBuf,
+    /// LiteLLM's program; left out where absent.
+    #[arg(long)]
+    pub(crate) litellm: Option<PathBuf>,
+    /// The start-server.js of Portkey's gateway; left out where absent.
+    #[arg(long)]
+    pub(crate) portkey: Option<PathBuf>,
+    /// How many rounds; the medians are told.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long each measurement takes, in seconds.
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+    /// Only print: succeed where a bar fails.
+    #[arg(long)]
+    no_bars: bool,
+    /// Print the table as Markdown, with date and machine.
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Measures, prints the tables on stdout, and fails where a bar does.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(options))
+}
+
+async fn measure(options: &Options) -> Result<ExitCode> {
+    let since = Instant::now();
+    let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
+    let time = Duration::from_secs(options.seconds);
+    say("starting the upstream and all targets");
+    let mut stage = Stage::build(options).await?;
+    let mut seen: Vec<Seen> = stage.targets.iter().map(|_| Seen::default()).collect();
+    for round in 1..=options.rounds {
+        for (target, seen) in stage.targets.iter().zip(&mut seen) {
+            say(&format!("round {round}: the most that {} carries", target.kind.name()));
+            seen.most(target, &stage, time)?;
+        }
+    }
+    let fairgate = seen_of(&stage.targets, &seen, Kind::Fairgate)?;
+    let rate = fairgate.per_second() * 0.2;
+    for round in 1..=options.rounds {
+        for (target, seen) in stage.targets.iter().zip(&mut seen) {
+            if target.kind.is_paced(rate, seen.per_second()) {
+                say(&format!("round {round}: {} at {rate:.0} requests/s", target.kind.name()));
+                seen.paced.push(load::paced(&options.oha, &target.ask, rate, time)?);
+            }
+        }
+    }
+    for round in 1..=options.rounds {
+        for (target, seen) in stage.targets.iter().zip(&mut seen) {
+            if target.kind.streams_at_once() {
+                say(&format!("round {round}: first chunks through {}", target.kind.name()));
+                seen.first_chunks.push(streams::first_chunks(&target.stream, 400).await?);
+            }
+        }
+    }
+    say("1 000 streams and 10 000 who wait");
+    let held = stage.hold(options, &say).await?;
+    let bars = bars(&stage.targets, &seen, held)?;
+    print_tables(options, &stage.targets, &seen, rate, &bars);
+    stage.end()?;
+    let failed = bars.iter().filter(|bar| !bar.holds).count();
+    say(&format!("done; {failed} bars fail"));
+    Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What was measured of one target, by round.
+#[derive(Default)]
+struct Seen {
+    most: Vec<Most>,
+    /// Processor time a request, in microseconds.
+    cpu: Vec<f64>,
+    paced: Vec<Paced>,
+    /// Sorted delays of each round, in microseconds.
+    first_chunks: Vec<Vec<u64>>,
+}
+
+impl Seen {
+    fn most(&mut self, target: &Target, stage: &Stage, time: Duration) -> Result<()> {
+        let before = target.program.cpu();
+        let most = load::most(&target.ask, stage.folder(), time)?;
+        let cpu = target.program.cpu().saturating_sub(before);
+        self.cpu.push(cpu.as_secs_f64() * 1e6 / most.requests.max(1.0));
+        self.most.push(most);
+        Ok(())
+    }
+
+    fn per_second(&self) -> f64 {
+        median(self.most.iter().map(|most| most.per_second))
+    }
+
+    fn errors(&self) -> u64 {
+        self.most.iter().map(|most| most.errors).sum()
+    }
+
+    fn cpu(&self) -> f64 {
+        median(self.cpu.iter().copied())
+    }
+
+    fn p50_ms(&self) -> f64 {
+        median(self.paced.iter().map(|paced| paced.p50 * 1e3))
+    }
+
+    fn p99_ms(&self) -> f64 {
+        median(self.paced.iter().map(|paced| paced.p99 * 1e3))
+    }
+
+    fn first_chunk_us(&self, per_mille: usize) -> f64 {
+        let at = |delays: &Vec<u64>| {
+            let index = (delays.len() * per_mille / 1000).min(delays.len().saturating_sub(1));
+            #[expect(clippy::cast_precision_loss, reason = "microseconds")]
+            delays.get(index).map_or(f64::NAN, |&delay| delay as f64)
+        };
+        median(self.first_chunks.iter().map(at))
+    }
+}
+
+fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = numbers.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn seen_of<'a>(targets: &[Target], seen: &'a [Seen], kind: Kind) -> Result<&'a Seen> {
+    let index = targets.iter().position(|target| target.kind == kind);
+    index.and_then(|index| seen.get(index)).with_context(|| format!("no {} here", kind.name()))
+}
+
+/// One requirement, what was measured, and whether it holds.
+struct Bar {
+    what: &'static str,
+    told: String,
+    holds: bool,
+}
+
+fn bars(targets: &[Target], seen: &[Seen], held: hold::Held) -> Result<Vec<Bar>> {
+    let fairgate = seen_of(targets, seen, Kind::Fairgate)?;
+    let nginx = seen_of(targets, seen, Kind::Nginx)?;
+    let rate = fairgate.per_second() / nginx.per_second();
+    let cpu = fairgate.cpu() / nginx.cpu();
+    let p99 = fairgate.p99_ms() / nginx.p99_ms();
+    let first = fairgate.first_chunk_us(990);
+    #[expect(clippy::cast_precision_loss, reason = "megabytes")]
+    let memory = held.resident_max as f64 / 1e6;
+    let errors = held.errors;
+    let bar = |what, told, holds| Bar { what, told, holds };
+    Ok(vec![
+        bar("requests/s, at least 0.4× nginx", format!("{rate:.2}×"), rate >= 0.4),
+        bar("processor time a request, at most 4× nginx", format!("{cpu:.2}×"), cpu <= 4.0),
+        bar("p99 at 20 % of our maximum, at most 2× nginx", format!("{p99:.2}×"), p99 <= 2.0),
+        bar("first chunk of a stream, p99 under 1 ms", format!("{first:.0} µs"), first < 1000.0),
+        bar(
+            "1 000 streams and 10 000 waiting with 4 KB bodies, under 300 MB",
+            format!("{memory:.0} MB"),
+            memory < 300.0,
+        ),
+        bar("errors among these, none", format!("{errors}"), errors == 0),
+    ])
+}
+
+#[expect(clippy::print_stdout, reason = "the result")]
+fn print_tables(options: &Options, targets: &[Target], seen: &[Seen], rate: f64, bars: &[Bar]) {
+    let mut rows = vec![[
+        "through".to_owned(),
+        "requests/s".into(),
+        "errors".into(),
+        "CPU a request".into(),
+        format!("p50 at {rate:.0}/s"),
+        format!("p99 at {rate:.0}/s"),
+        "first chunk p50".into(),
+        "first chunk p99".into(),
+    ]];
+    let told = |number: f64, unit: &str, digits: usize| match number.is_nan() {
+        true => "–".to_owned(),
+        false => format!("{number:.digits$} {unit}").trim().to_owned(),
+    };
+    for (target, seen) in targets.iter().zip(seen) {
+        rows.push([
+            target.kind.name().into(),
+            told(seen.per_second(), "", 0),
+            seen.errors().to_string(),
+            told(seen.cpu(), "µs", 0),
+            told(seen.p50_ms(), "ms", 2),
+            told(seen.p99_ms(), "ms", 2),
+            told(seen.first_chunk_us(500), "µs", 0),
+            told(seen.first_chunk_us(990), "µs", 0),
+        ]);
+    }
+    let bars = bars.iter().map(|bar| {
+        let holds = if bar.holds { "holds" } else { "FAILS" };
+        [bar.what.to_owned(), bar.told.clone(), holds.to_owned()]
+    });
+    let head = ["bar".to_owned(), "measured".into(), String::new()];
+    let bars: Vec<_> = std::iter::once(head).chain(bars).collect();
+    let machine = machine::describe();
+    println!("Measured {machine}; medians of {} rounds.\n", options.rounds);
+    println!("{}", columns(&rows, options.markdown));
+    println!("{}", columns(&bars, options.markdown));
+}
+
+/// Rows under their headings, aligned, as text or as Markdown.
+fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        let cell = |(column, cell): (usize, &String)| {
+            let pad = widths[column] - cell.chars().count();
+            let blank = " ".repeat(pad);
+            if column == 0 { format!("{cell}{blank}") } else { format!("{blank}{cell}") }
+        };
+        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
+        let line = if markdown {
+            format!("| {} |", cells.join(" | "))
+        } else {
+            cells.join("  ").trim_end().to_owned()
+        };
+        text.push_str(&line);
+        text.push('\n');
+        if markdown && index == 0 {
+            let rules: Vec<&str> = (0..N).map(|c| if c == 0 { "---" } else { "--:" }).collect();
+            text.push_str(&format!("| {} |\n", rules.join(" | ")));
+        }
+    }
+    text
+}

@@ -1,0 +1,93 @@
+//! The load generators: wrk for the most that a target carries, oha for its latency at a fixed rate.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::http::Ask;
+
+/// What wrk measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    pub(crate) requests: f64,
+    pub(crate) per_second: f64,
+    pub(crate) errors: u64,
+}
+
+pub(crate) const CONNECTIONS: &str = "32";
+
+/// As many requests as the target carries.
+pub(crate) fn most(ask: &Ask, folder: &Path, time: Duration) -> Result<Most> {
+    let script = folder.join("wrk.lua");
+    fs::write(&script, lua(ask))?;
+    let seconds = format!("{}s", time.as_secs());
+    let output = Command::new("wrk")
+        .args(["-t", "1", "-c", CONNECTIONS, "-d", &seconds, "--timeout", "10s", "-s"])
+        .arg(&script)
+        .arg(format!("http://{}/v1/chat/completions", ask.addr))
+        .output()
+        .context("cannot run wrk")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix("MEASURED "));
+    let Some(line) = line else {
+        bail!("wrk said: {text}{}", String::from_utf8_lossy(&output.stderr))
+    };
+    let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [requests, micros, errors] = numbers[..] else { bail!("wrk said: {line}") };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    let errors = errors as u64;
+    Ok(Most { requests, per_second: requests / (micros / 1e6), errors })
+}
+
+fn lua(ask: &Ask) -> String {
+    let header = |(name, value): &(String, String)| format!("wrk.headers[{name:?}] = {value:?}\n");
+    let headers: String = ask.headers.iter().map(header).collect();
+    let body = &ask.body;
+    format!(
+        "wrk.method = \"POST\"\n{headers}wrk.body = [==[{body}]==]\n\
+         function done(summary)\n\
+           local e = summary.errors\n\
+           io.write(string.format(\"MEASURED %d %d %d\\n\", summary.requests, summary.duration,\n\
+             e.connect + e.read + e.write + e.status + e.timeout))\n\
+         end\n"
+    )
+}
+
+/// What oha measured at a fixed rate, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paced {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// The latency at `rate` requests a second.
+pub(crate) fn paced(oha: &PathBuf, ask: &Ask, rate: f64, time: Duration) -> Result<Paced> {
+    let mut command = Command::new(oha);
+    let seconds = format!("{}s", time.as_secs());
+    command.args([
+        "--no-tui",
+        "--output-format",
+        "json",
+        "--latency-correction",
+        "-c",
+        CONNECTIONS,
+    ]);
+    command.args(["-z", &seconds, "-q", &format!("{rate:.0}"), "-m", "POST", "-d", &ask.body]);
+    for (name, value) in &ask.headers {
+        command.args(["-H", &format!("{name}: {value}")]);
+    }
+    command.arg(format!("http://{}/v1/chat/completions", ask.addr));
+    let output = command.output().context("cannot run oha")?;
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("oha said: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let number = |path: &str| told.pointer(path).and_then(serde_json::Value::as_f64);
+    let needed = |path: &str| number(path).with_context(|| format!("oha says no {path}"));
+    let good = needed("/summary/successRate")?;
+    if good < 0.9999 {
+        bail!("only {:.2} % of the requests at {rate:.0}/s succeeded", good * 100.0);
+    }
+    Ok(Paced { p50: needed("/latencyPercentiles/p50")?, p99: needed("/latencyPercentiles/p99")? })
+}

@@ -1,0 +1,264 @@
+//! The programs of a run: the upstream, the targets, and how each is set up.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::{Options, hold};
+use crate::http::Ask;
+use crate::processes::{Program, free_addr, tail};
+
+/// How long a program may take to start; LiteLLM takes ten seconds on its own.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What requests go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Direct,
+    Nginx,
+    Fairgate,
+    LiteLlm,
+    Portkey,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "nothing (the upstream itself)",
+            Self::Nginx => "nginx",
+            Self::Fairgate => "Fairgate",
+            Self::LiteLlm => "LiteLLM",
+            Self::Portkey => "Portkey",
+        }
+    }
+
+    /// Whether it can carry that rate at all: a target above its maximum only shows its queue.
+    pub(crate) fn is_paced(self, rate: f64, most: f64) -> bool {
+        most > rate * 1.5
+    }
+
+    /// Whether it passes chunks on as they come; the others are not asked for first chunks at this rate.
+    pub(crate) fn streams_at_once(self) -> bool {
+        matches!(self, Self::Direct | Self::Nginx | Self::Fairgate)
+    }
+}
+
+/// One program under test, and what it is asked.
+pub(crate) struct Target {
+    pub(crate) kind: Kind,
+    pub(crate) program: Rc<Program>,
+    pub(crate) ask: Ask,
+    pub(crate) stream: Ask,
+}
+
+/// Everything that runs.
+pub(crate) struct Stage {
+    folder: PathBuf,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Stage {
+    pub(crate) async fn build(options: &Options) -> Result<Self> {
+        let folder = std::env::temp_dir().join(format!("fairgate-bench-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let upstream = free_addr()?;
+        let mut sim = Command::new(&options.sim);
+        sim.args(["--trivial", "--listen", &upstream.to_string()]);
+        let direct = start("upstream", &mut sim, &folder, upstream)?;
+        let mut targets = vec![target(Kind::Direct, direct, upstream, &[])];
+        targets.push(nginx(&folder, upstream)?);
+        let (gateway, addr, key) = fairgate(options, &folder, "fairgate", upstream, 256, None)?;
+        let key = format!("Bearer {key}");
+        targets.push(target(Kind::Fairgate, gateway, addr, &[("authorization", &key)]));
+        if let Some(litellm) = &options.litellm {
+            targets.push(lite_llm(litellm, &folder, upstream)?);
+        }
+        if let Some(portkey) = &options.portkey {
+            targets.push(self::portkey(portkey, &folder, upstream)?);
+        }
+        Ok(Self { folder, targets })
+    }
+
+    /// A folder for what a measurement needs.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A gateway and a model of their own: a thousand streams, and ten thousand behind them.
+    pub(crate) async fn hold(&self, options: &Options, say: &impl Fn(&str)) -> Result<hold::Held> {
+        let upstream = free_addr()?;
+        let slots = hold::STREAMS.to_string();
+        let mut sim = Command::new(&options.sim);
+        sim.args(["--listen", &upstream.to_string(), "--models", "bench", "--slots", &slots]);
+        sim.args(["--decode-us-per-token", "200000", "--prefill-base-ms", "20", "--steering"]);
+        sim.args(["--output-tokens", "200"]);
+        let _sim = start("model", &mut sim, &self.folder, upstream)?;
+        let slots = hold::STREAMS as u64;
+        let (gateway, addr, key) =
+            fairgate(options, &self.folder, "hold", upstream, slots, Some("10m"))?;
+        let key = format!("Bearer {key}");
+        let ask = |max_tokens: u64, stream: bool, bytes: usize| {
+            let content = "word ".repeat(bytes / 5);
+            let body = json!({
+                "model": "bench", "max_tokens": max_tokens, "stream": stream,
+                "messages": [{"role": "user", "content": content}],
+            });
+            asked(addr, &[("authorization", &key)], body)
+        };
+        let (stream, waiting) = (ask(150, true, 100), ask(1, false, hold::BODY_BYTES - 120));
+        let folder = self.folder.join("hold-data");
+        let url = format!("http://{addr}");
+        let queued = async || {
+            let live = admin(options, &url, &folder, &["live", "--json"])?;
+            let number = |name: &str| live.get(name).and_then(Value::as_u64);
+            let (flying, waiting) = (number("global_in_flight"), number("global_queued"));
+            let numbers = flying.zip(waiting).with_context(|| format!("live says {live}"))?;
+            Ok((usize::try_from(numbers.0)?, usize::try_from(numbers.1)?))
+        };
+        hold::hold(&gateway, &stream, &waiting, queued, say).await
+    }
+
+    /// Ends all programs and removes what they wrote.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.targets.clear();
+        Ok(fs::remove_dir_all(&self.folder)?)
+    }
+}
+
+fn start(
+    name: &str,
+    command: &mut Command,
+    folder: &Path,
+    addr: SocketAddr,
+) -> Result<Rc<Program>> {
+    let log = folder.join(format!("{name}.log"));
+    let mut program = Program::start(name, command, &log)?;
+    program.wait_for(addr, PATIENCE).with_context(|| tail(&log))?;
+    Ok(Rc::new(program))
+}
+
+fn target(kind: Kind, program: Rc<Program>, addr: SocketAddr, headers: &[(&str, &str)]) -> Target {
+    let body = |stream: bool| {
+        json!({
+            "model": "bench", "max_tokens": 64, "stream": stream,
+            "messages": [
+                {"role": "system", "content": "You answer in one sentence."},
+                {"role": "user", "content": "What is a fair share of a scarce thing?"},
+            ],
+        })
+    };
+    let ask = asked(addr, headers, body(false));
+    Target { kind, program, ask, stream: asked(addr, headers, body(true)) }
+}
+
+fn asked(addr: SocketAddr, headers: &[(&str, &str)], body: Value) -> Ask {
+    let json = ("content-type", "application/json");
+    let headers = headers.iter().chain([&json]);
+    let headers = headers.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    Ask { addr, headers, body: body.to_string() }
+}
+
+fn nginx(folder: &Path, upstream: SocketAddr) -> Result<Target> {
+    let addr = free_addr()?;
+    let root = folder.display();
+    let conf = folder.join("nginx.conf");
+    fs::write(
+        &conf,
+        format!(
+            "daemon off;\npid {root}/nginx.pid;\nerror_log {root}/nginx-error.log;\nworker_processes auto;\n\
+             events {{ worker_connections 4096; }}\n\
+             http {{\n  access_log off;\n  client_body_temp_path {root}/nginx-body;\n  proxy_temp_path {root}/nginx-proxy;\n\
+               fastcgi_temp_path {root}/nginx-f;\n  uwsgi_temp_path {root}/nginx-u;\n  scgi_temp_path {root}/nginx-s;\n\
+               keepalive_requests 10000000;\n  client_body_buffer_size 64k;\n\
+               upstream model {{ server {upstream}; keepalive 64; keepalive_requests 10000000; }}\n\
+               server {{\n    listen {addr};\n    location / {{\n      proxy_pass http://model;\n      proxy_http_version 1.1;\n\
+                 proxy_set_header Connection \"\";\n      proxy_buffering off;\n    }}\n  }}\n}}\n"
+        ),
+    )?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(folder).arg("-c").arg(&conf);
+    Ok(target(Kind::Nginx, start("nginx", &mut command, folder, addr)?, addr, &[]))
+}
+
+/// A gateway with one pool, one tenant and one key.
+fn fairgate(
+    options: &Options,
+    folder: &Path,
+    name: &str,
+    upstream: SocketAddr,
+    slots: u64,
+    queue_timeout: Option<&str>,
+) -> Result<(Rc<Program>, SocketAddr, String)> {
+    let addr = free_addr()?;
+    let data = folder.join(format!("{name}-data"));
+    let conf = folder.join(format!("{name}.yaml"));
+    let timeout = queue_timeout.unwrap_or("60s");
+    fs::write(
+        &conf,
+        format!(
+            "listen: {addr}\ndata_dir: {}\nupstreams:\n  - name: upstream\n    url: http://{upstream}\n\
+             \x20   slots: {slots}\npools:\n  - name: bench\n    models: [{{name: bench}}]\n\
+             \x20   workers: [upstream]\n    max_queue: 20000\n    queue_timeout: {timeout}\n",
+            data.display()
+        ),
+    )?;
+    let mut command = Command::new(&options.fairgate);
+    command.args(["serve", "--config"]).arg(&conf);
+    let program = start(name, &mut command, folder, addr)?;
+    let url = format!("http://{addr}");
+    admin(options, &url, &data, &["group", "add", "bench", "--json"])?;
+    admin(options, &url, &data, &["tenant", "add", "bench", "--group", "bench", "--json"])?;
+    let key = admin(options, &url, &data, &["key", "create", "bench", "--json"])?;
+    let secret = key.get("secret").and_then(Value::as_str).map(str::to_owned);
+    Ok((program, addr, secret.with_context(|| format!("no secret in {key}"))?))
+}
+
+/// What an admin command of the binary says.
+fn admin(options: &Options, url: &str, data: &Path, args: &[&str]) -> Result<Value> {
+    let output = Command::new(&options.fairgate)
+        .args(args)
+        .env("FAIRGATE_URL", url)
+        .env("FAIRGATE_ADMIN_TOKEN_FILE", data.join("admin-token"))
+        .output()?;
+    if !output.status.success() {
+        bail!("fairgate {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    serde_json::from_slice(&output.stdout).with_context(|| format!("fairgate {}", args.join(" ")))
+}
+
+fn lite_llm(program: &Path, folder: &Path, upstream: SocketAddr) -> Result<Target> {
+    let addr = free_addr()?;
+    let conf = folder.join("litellm.yaml");
+    fs::write(
+        &conf,
+        format!(
+            "model_list:\n  - model_name: bench\n    litellm_params: {{model: openai/bench, \
+             api_base: \"http://{upstream}/v1\", api_key: none}}\ngeneral_settings: {{master_key: sk-bench}}\n"
+        ),
+    )?;
+    let mut command = Command::new(program);
+    command.arg("--config").arg(&conf).args(["--host", "127.0.0.1", "--num_workers", "1"]);
+    command.args(["--port", &addr.port().to_string()]).env("LITELLM_MODE", "PRODUCTION");
+    let started = start("litellm", &mut command, folder, addr)?;
+    Ok(target(Kind::LiteLlm, started, addr, &[("authorization", "Bearer sk-bench")]))
+}
+
+fn portkey(script: &Path, folder: &Path, upstream: SocketAddr) -> Result<Target> {
+    let addr = free_addr()?;
+    let mut command = Command::new("node");
+    command.arg(script).arg(format!("--port={}", addr.port())).arg("--headless");
+    let started = start("portkey", &mut command, folder, addr)?;
+    let host = format!("http://{upstream}/v1");
+    let headers = [
+        ("authorization", "Bearer none"),
+        ("x-portkey-provider", "openai"),
+        ("x-portkey-custom-host", &host),
+    ];
+    Ok(target(Kind::Portkey, started, addr, &headers))
+}

@@ -1,0 +1,73 @@
+//! How much later the first chunk of a stream comes through a gateway.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use tokio::task::JoinSet;
+
+use crate::http::{self, Ask};
+
+/// How many streams run side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// The delays of the first chunks, in microseconds, sorted: from when the upstream sent it to when it was here.
+pub(crate) async fn first_chunks(ask: &Ask, streams: usize) -> Result<Vec<u64>> {
+    let mut set = JoinSet::new();
+    for _ in 0..SIDE_BY_SIDE {
+        let ask = ask.clone();
+        set.spawn(async move {
+            let mut delays = Vec::new();
+            for _ in 0..streams / SIDE_BY_SIDE {
+                delays.push(one(&ask).await?);
+            }
+            Ok::<_, anyhow::Error>(delays)
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(delays) = set.join_next().await {
+        all.extend(delays??);
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+async fn one(ask: &Ask) -> Result<u64> {
+    let mut delay = None;
+    let answer = http::ask(ask, Duration::from_secs(10), |answer, _| {
+        if delay.is_none() {
+            let now = now_micros();
+            delay = stamp(answer.body()).map(|sent| now.saturating_sub(sent));
+        }
+        ControlFlow::Continue(())
+    });
+    let answer = answer.await?;
+    match delay {
+        Some(delay) if answer.status() == Some(200) => Ok(delay),
+        _ => bail!("a stream ended with status {:?} and no stamp", answer.status()),
+    }
+}
+
+fn now_micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The first `sent_unix_us` stamp in an answer, once it is whole.
+fn stamp(seen: &[u8]) -> Option<u64> {
+    const MARK: &[u8] = b"\"sent_unix_us\":";
+    let start = seen.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
+    let digits = seen[start..].iter().position(|byte| !byte.is_ascii_digit())?;
+    std::str::from_utf8(&seen[start..start + digits]).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_read_once_it_is_whole() {
+        assert_eq!(stamp(b"data: {\"sent_unix_us\":12"), None);
+        assert_eq!(stamp(b"data: {\"sent_unix_us\":12}"), Some(12));
+    }
+}

@@ -1,0 +1,119 @@
+//! The plainest HTTP/1.1 client there is: one connection, one request, and every byte as it comes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+/// What a gateway is asked: where, with which headers, with which body.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) addr: SocketAddr,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+/// As much of an answer as there was.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    bytes: Vec<u8>,
+    /// Where the body begins, once the head is whole.
+    head: Option<usize>,
+}
+
+impl Answer {
+    /// The status, once the head is here.
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.head?;
+        std::str::from_utf8(self.bytes.get(9..12)?).ok()?.parse().ok()
+    }
+
+    /// A header's value.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let head = std::str::from_utf8(&self.bytes[..self.head?]).ok()?;
+        let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+
+    /// Everything after the head, chunk sizes included.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.bytes[self.head.unwrap_or(self.bytes.len())..]
+    }
+
+    /// Whether it came to its proper end.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self.header("content-length").and_then(|length| length.parse::<usize>().ok()) {
+            Some(length) => self.body().len() == length,
+            None => self.body().ends_with(b"0\r\n\r\n"),
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        self.bytes.extend_from_slice(piece);
+        if self.head.is_none() {
+            let end = self.bytes.windows(4).position(|window| window == b"\r\n\r\n");
+            self.head = end.map(|end| end + 4);
+        }
+    }
+}
+
+/// Sends a request and reads its answer to the end of the connection, until the deadline, or until `on_bytes`, which
+/// sees each piece and all before it, has seen enough.
+pub(crate) async fn ask(
+    ask: &Ask,
+    patience: Duration,
+    mut on_bytes: impl FnMut(&Answer, &[u8]) -> ControlFlow<()>,
+) -> io::Result<Answer> {
+    let deadline = Instant::now() + patience;
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the answer did not end in time");
+    let mut stream = timeout_at(deadline, TcpStream::connect(ask.addr)).await.map_err(late)??;
+    stream.set_nodelay(true)?;
+    stream.write_all(&request(ask)).await?;
+    let mut answer = Answer::default();
+    let mut piece = [0; 4096];
+    loop {
+        let n = timeout_at(deadline, stream.read(&mut piece)).await.map_err(late)??;
+        answer.take(&piece[..n]);
+        if n == 0 || on_bytes(&answer, &piece[..n]).is_break() {
+            return Ok(answer);
+        }
+    }
+}
+
+fn request(ask: &Ask) -> Vec<u8> {
+    let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
+    let headers: String = ask.headers.iter().map(header).collect();
+    let (addr, body) = (ask.addr, &ask.body);
+    let length = body.len();
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
+         content-length: {length}\r\n{headers}\r\n{body}"
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(bytes: &[u8]) -> Answer {
+        let mut answer = Answer::default();
+        bytes.chunks(3).for_each(|piece| answer.take(piece));
+        answer
+    }
+
+    #[test]
+    fn an_answer_is_whole_where_its_length_or_its_last_chunk_says_so() {
+        let told = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nok");
+        assert_eq!((told.status(), told.header("x-a")), (Some(200), Some("b")));
+        assert_eq!((told.body(), told.is_whole()), (&b"ok"[..], true));
+        assert!(!answer(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no").is_whole());
+        assert!(answer(b"HTTP/1.1 429 No\r\n\r\n2\r\nok\r\n0\r\n\r\n").is_whole());
+        assert!(!answer(b"HTTP/1.1 200 OK\r\n\r\n2\r\nok\r\n").is_whole());
+        assert_eq!(answer(b"HTTP/1.1 200 OK\r\ncont").status(), None);
+    }
+}

@@ -1,0 +1,140 @@
+//! Programs that a benchmark starts, watches and ends.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// The kernel counts processor time in hundredths of a second for everybody.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A program that ends when this goes.
+pub(crate) struct Program {
+    name: String,
+    child: Child,
+}
+
+impl Program {
+    /// Starts it, with what it says going to a file.
+    pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+        let out = File::create(log).with_context(|| log.display().to_string())?;
+        let err = out.try_clone()?;
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+        let child = child.with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { name: name.into(), child })
+    }
+
+    /// Waits until it takes connections.
+    pub(crate) fn wait_for(&mut self, addr: SocketAddr, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended before it listened on {addr}: {status}", self.name);
+            }
+            if Instant::now() > deadline {
+                bail!("{} did not listen on {addr} within {patience:?}", self.name);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// The processor time of it and of everything that it started, so far.
+    pub(crate) fn cpu(&self) -> Duration {
+        let ticks: u64 = family(self.child.id()).iter().map(|stat| stat.ticks).sum();
+        Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+    }
+
+    /// The memory of it and of everything that it started, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let of = |pid: u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+            kib.unwrap_or(0) * 1024
+        };
+        family(self.child.id()).iter().map(|stat| of(stat.pid)).sum()
+    }
+
+    /// Kills it without a chance to say goodbye.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) fn terminate(&mut self, patience: Duration) -> Result<()> {
+        let id = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &id]).status().context("cannot run kill")?;
+        let deadline = Instant::now() + patience;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                self.kill();
+                bail!("{} did not end within {patience:?} of SIGTERM", self.name);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // What it started goes first: a parent may start its children anew.
+        for process in family(self.child.id()).iter().rev() {
+            let pid = process.pid.to_string();
+            let _ = Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+struct Stat {
+    pid: u32,
+    parent: u32,
+    ticks: u64,
+}
+
+/// A process and its descendants, parents first.
+fn family(root: u32) -> Vec<Stat> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut rest: Vec<Stat> = pids.filter_map(stat).collect();
+    let mut family: Vec<Stat> = Vec::new();
+    loop {
+        let belongs =
+            |stat: &Stat| stat.pid == root || family.iter().any(|member| member.pid == stat.parent);
+        let (found, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(belongs);
+        if found.is_empty() {
+            return family;
+        }
+        family.extend(found);
+        rest = others;
+    }
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may have spaces in it.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let parent = u32::try_from(number(1)?).ok()?;
+    Some(Stat { pid, parent, ticks: number(11)? + number(12)? })
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_addr() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The last lines of a log, for an error.
+pub(crate) fn tail(log: &Path) -> String {
+    let Ok(file) = File::open(log) else { return String::new() };
+    let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}

@@ -1,0 +1,201 @@
+//! The admin API's client: one request, one connection.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use clap::Args;
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long the gateway may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The largest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// Where the gateway is, and who asks.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GatewayArgs {
+    /// The gateway's address.
+    #[arg(
+        long,
+        env = "FAIRGATE_URL",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL",
+        global = true
+    )]
+    url: Uri,
+    /// The file that holds the admin token. The variable FAIRGATE_ADMIN_TOKEN goes before it.
+    #[arg(
+        long,
+        env = "FAIRGATE_ADMIN_TOKEN_FILE",
+        default_value = "fairgate-data/admin-token",
+        value_name = "FILE",
+        global = true
+    )]
+    token_file: PathBuf,
+    /// A PEM file of certificate authorities to trust, instead of the usual ones.
+    #[arg(long, env = "FAIRGATE_CA", value_name = "FILE", global = true)]
+    ca: Option<PathBuf>,
+}
+
+/// A way to the admin API.
+pub(crate) struct Client {
+    url: Uri,
+    token: String,
+    ca: Option<PathBuf>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Client {
+    /// Finds the token; nothing is sent yet.
+    pub(crate) fn new(args: &GatewayArgs) -> Result<Self> {
+        let token = match std::env::var("FAIRGATE_ADMIN_TOKEN") {
+            Ok(token) => token,
+            Err(_) => read_token(&args.token_file)?,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { url: args.url.clone(), token, ca: args.ca.clone(), runtime })
+    }
+
+    /// What is at a path.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        json(&self.text(Method::GET, path, None)?)
+    }
+
+    /// What is at a path, as text.
+    pub(crate) fn get_text(&self, path: &str) -> Result<String> {
+        self.text(Method::GET, path, None)
+    }
+
+    /// Sends a change; `Null` where the answer has no body.
+    pub(crate) fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let text = self.text(method, path, body)?;
+        if text.is_empty() { Ok(Value::Null) } else { json(&text) }
+    }
+
+    fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String> {
+        let answer = self.exchange(method, path, body);
+        let timed = async { tokio::time::timeout(PATIENCE, answer).await };
+        let answer = self.runtime.block_on(timed);
+        let answer = answer.map_err(|_| anyhow!("no answer within {} s", PATIENCE.as_secs()));
+        let (status, text) =
+            answer.and_then(|answer| answer).with_context(|| format!("gateway {}", self.url))?;
+        if status.is_success() {
+            return Ok(text);
+        }
+        bail!("{}", refusal(status, &text))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, String)> {
+        let authority = self.url.authority().context("the URL has no host")?;
+        let secure = self.url.scheme_str() == Some("https");
+        let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let stream = TcpStream::connect((host, port)).await;
+        let stream = stream.context("cannot connect; is `fairgate serve` running there?")?;
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
+            .header(header::HOST, authority.as_str())
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(text)))?;
+        if secure {
+            let name = ServerName::try_from(host.to_owned())?;
+            let connector = TlsConnector::from(Arc::new(self.tls()?));
+            over(connector.connect(name, stream).await?, request).await
+        } else {
+            over(stream, request).await
+        }
+    }
+
+    fn tls(&self) -> Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(file) => {
+                let named = || file.display().to_string();
+                for certificate in CertificateDer::pem_file_iter(file).with_context(named)? {
+                    roots.add(certificate.with_context(named)?)?;
+                }
+            }
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions()?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, String)> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| anyhow!("the answer broke off: {error}"))?.to_bytes();
+    driver.abort();
+    Ok((status, String::from_utf8(body.to_vec())?))
+}
+
+fn read_token(file: &Path) -> Result<String> {
+    let text = fs::read_to_string(file).with_context(|| {
+        format!(
+            "no admin token: set FAIRGATE_ADMIN_TOKEN, or name its file with --token-file ({} cannot be read)",
+            file.display()
+        )
+    })?;
+    Ok(text.trim().to_owned())
+}
+
+fn json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).context("the gateway's answer is no JSON; is that a Fairgate?")
+}
+
+/// What the API says is wrong, or the status where it says nothing that we understand.
+fn refusal(status: StatusCode, text: &str) -> String {
+    let told: Option<Value> = serde_json::from_str(text).ok();
+    let field = |name: &str| told.as_ref()?.pointer(&format!("/error/{name}"))?.as_str();
+    match (field("message"), field("code")) {
+        (Some(message), Some(code)) => format!("{message} ({code})"),
+        _ => format!("the gateway answered {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_its_own_words() {
+        let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;
+        let told = refusal(StatusCode::NOT_FOUND, text);
+        assert_eq!(told, r#"there is no tenant "x" (not_found)"#);
+        assert_eq!(
+            refusal(StatusCode::BAD_GATEWAY, "<html>"),
+            "the gateway answered 502 Bad Gateway"
+        );
+    }
+}
