@@ -1,0 +1,50 @@
+//! `GET /v1/models` and `GET /v1/models/{model}`, in the caller's dialect.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairgate_dialect::{Dialect, model_body, models_body};
+use http::{HeaderMap, StatusCode};
+
+use super::passage::unix_now;
+use crate::app::App;
+use crate::refusal::{self, Refusal};
+use crate::reply::{self, Reply};
+
+/// Lists the models that the caller may ask for, or tells about the one that is named.
+pub(crate) fn models(
+    app: &Arc<App>,
+    dialect: Dialect,
+    headers: &HeaderMap,
+    named: Option<&str>,
+) -> Reply {
+    let id = app.ids.next();
+    let mut reply = match listing(app, dialect, headers, named) {
+        Ok(listing) => reply::json(StatusCode::OK, listing),
+        Err(refusal) => {
+            app.metrics.turned_away(refusal.problem.code);
+            return refusal.reply(dialect, &id);
+        }
+    };
+    refusal::name(&mut reply, dialect, &id);
+    reply
+}
+
+fn listing(
+    app: &App,
+    dialect: Dialect,
+    headers: &HeaderMap,
+    named: Option<&str>,
+) -> Result<Bytes, Refusal> {
+    let caller = app.identity.caller(headers, unix_now())?;
+    let may = |model: &str| {
+        caller.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
+    };
+    let mut names = app.pools.models();
+    names.retain(|name| may(name));
+    match named {
+        None => Ok(models_body(dialect, names.iter().map(String::as_str))),
+        Some(named) if names.iter().any(|name| name == named) => Ok(model_body(dialect, named)),
+        Some(named) => Err(refusal::unknown_model(named)),
+    }
+}
