@@ -146,18 +146,7 @@ enum Field {
 }
 
 impl Field {
-    const ALL: [Self; 10] = [
-        Self::Model,
-        Self::Stream,
-        Self::StreamOptions,
-        Self::MaxTokens,
-        Self::MaxCompletionTokens,
-        Self::MaxOutputTokens,
-        Self::N,
-        Self::BestOf,
-        Self::Prompt,
-        Self::Background,
-    ];
+    const COUNT: usize = 10;
 
     fn name(self) -> &'static str {
         match self {
@@ -190,13 +179,26 @@ impl Field {
     }
 
     fn of(route: Route, name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|field| field.name() == name && field.matters(route))
+        let field = match name {
+            "model" => Self::Model,
+            "stream" => Self::Stream,
+            "stream_options" => Self::StreamOptions,
+            "max_tokens" => Self::MaxTokens,
+            "max_completion_tokens" => Self::MaxCompletionTokens,
+            "max_output_tokens" => Self::MaxOutputTokens,
+            "n" => Self::N,
+            "best_of" => Self::BestOf,
+            "prompt" => Self::Prompt,
+            "background" => Self::Background,
+            _ => return None,
+        };
+        field.matters(route).then_some(field)
     }
 }
 
 /// The body's members that matter, and where their values are.
 struct Members {
-    values: [Option<Range<usize>>; Field::ALL.len()],
+    values: [Option<Range<usize>>; Field::COUNT],
     inside: usize,
     blob_bytes: usize,
 }
@@ -206,7 +208,7 @@ impl Members {
         let mut scanner = Scanner::new(text);
         scanner.expect(b'{', "a request is a JSON object").map_err(invalid_json)?;
         let inside = scanner.at();
-        let mut values = [const { None }; Field::ALL.len()];
+        let mut values = [const { None }; Field::COUNT];
         let mut more = !scanner.take(b'}');
         while more {
             let key = scanner.key().map_err(invalid_json)?;

@@ -80,7 +80,7 @@ fn cap_field(route: Route, model: &str) -> &'static str {
 }
 
 /// OpenAI's reasoning models (o1, o3-mini, gpt-5 and on) answer 400 to `max_tokens` in a chat.
-fn refuses_max_tokens(model: &str) -> bool {
+pub(crate) fn refuses_max_tokens(model: &str) -> bool {
     let name = model.strip_prefix("openai/").unwrap_or(model);
     let numbered = |prefix: &str, least: u8| {
         let digit = name.strip_prefix(prefix).and_then(|rest| rest.bytes().next());
