@@ -3,6 +3,7 @@
 mod output;
 mod replay_command;
 mod schedule_command;
+mod serve_command;
 mod table;
 mod words;
 
@@ -22,12 +23,14 @@ struct Cli {
 enum Command {
     Replay(replay_command::ReplayArgs),
     Schedule(schedule_command::ScheduleArgs),
+    Serve(serve_command::ServeArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Replay(args) => replay_command::run(&args),
         Command::Schedule(args) => schedule_command::run(&args),
+        Command::Serve(args) => serve_command::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,165 @@
+//! `fairgate serve`: composes the gateway and runs it until it is told to stop.
+
+mod admin_token;
+mod first_start;
+mod logging;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use fairgate_config::{Config, ProcessEnvironment, Reload};
+use fairgate_gateway::{Gateway, GatewayOptions};
+use fairgate_sim::{Sim, SimOptions};
+use fairgate_store::{KeyHash, Store, StoreOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info, warn};
+
+use crate::output::Output;
+use logging::LogFormat;
+
+/// Run the gateway: fair shares in front of OpenAI- and Anthropic-compatible backends.
+///
+/// Without --config it starts on 127.0.0.1:8080 with SQLite and a built-in simulated model, makes a first tenant and
+/// key, and prints them once with a curl line that works.
+///
+/// SIGTERM and SIGINT end it in order: what flies may finish, what waits is refused. SIGHUP reads the configuration
+/// again; a file with an error in it changes nothing.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration file; examples/fairgate.yaml is one with comments.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where clients connect, where there is no configuration file. Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = LISTEN, conflicts_with = "config")]
+    listen: SocketAddr,
+    /// Where everything is kept that must survive a restart, where there is no configuration file.
+    #[arg(long, value_name = "FOLDER", default_value = "fairgate-data", conflicts_with = "config")]
+    data_dir: PathBuf,
+    /// Read and check the configuration, say what it would serve, and end.
+    #[arg(long, requires = "config")]
+    check: bool,
+    /// How the log looks, on standard error.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    /// How much is logged: error, warn, info, debug, trace, or a filter such as `fairgate_gateway=debug`.
+    #[arg(long, env = "FAIRGATE_LOG", default_value = "info", value_name = "LEVEL")]
+    log: String,
+}
+
+/// Where clients connect unless told otherwise.
+const LISTEN: &str = "127.0.0.1:8080";
+
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    logging::start(&args.log, args.log_format)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(serve(args));
+    // A blocking read that never ends must not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+async fn serve(args: &ServeArgs) -> Result<()> {
+    let (config, sim) = configuration(args)?;
+    if args.check {
+        return Ok(first_start::tell_pools(Output::stdout(), &config)?);
+    }
+    let token = admin_token::find_or_make(&config)?;
+    let store = open_store(&config).await?;
+    let first = match &sim {
+        Some(_) => first_start::first_key(&store).await?,
+        None => None,
+    };
+    let admin_token = KeyHash::of(token.expose().as_bytes());
+    let gateway = Gateway::start(GatewayOptions { config: config.clone(), store, admin_token });
+    let gateway = gateway.await?;
+    first_start::greet(Output::stdout(), &gateway, &config, first.as_ref())?;
+    until_told(&gateway, args.config.as_deref()).await?;
+    end(gateway, sim).await
+}
+
+/// The configuration, and the simulated model where there is no file.
+fn configuration(args: &ServeArgs) -> Result<(Config, Option<Sim>)> {
+    if let Some(file) = &args.config {
+        return Ok((Config::from_file(file, &ProcessEnvironment)?, None));
+    }
+    let sim = Sim::start((Ipv4Addr::LOCALHOST, 0).into(), SimOptions::default())?;
+    let url = sim.url().parse().context("the simulated model's address")?;
+    Ok((Config::embedded(args.data_dir.clone(), args.listen, url), Some(sim)))
+}
+
+async fn open_store(config: &Config) -> Result<Store> {
+    std::fs::create_dir_all(&config.data_dir)
+        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+    let (store, resolved) = Store::open(config.store.url.expose(), StoreOptions::default()).await?;
+    if resolved.reservations > 0 {
+        warn!(
+            requests = resolved.reservations,
+            tokens = resolved.tokens,
+            "requests flew in a process that died: they were charged what was reserved for them"
+        );
+    }
+    Ok(store)
+}
+
+/// Waits for SIGTERM or SIGINT. SIGHUP reads the configuration again.
+async fn until_told(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => match file {
+                Some(file) => reload(gateway, file).await,
+                None => warn!("SIGHUP: there is no configuration file to read again"),
+            },
+        }
+    }
+}
+
+/// Reads the file again. Where anything is wrong with it, that is logged and nothing changes.
+async fn reload(gateway: &Gateway, file: &Path) {
+    let current = gateway.app().config.load_full();
+    let reload = match Reload::from_file(&current, file, &ProcessEnvironment) {
+        Ok(reload) => reload,
+        Err(errors) => {
+            for problem in errors.iter() {
+                error!(%problem, "the configuration is not reloaded");
+            }
+            return;
+        }
+    };
+    let changes: Vec<String> = reload.plan.changes.iter().map(ToString::to_string).collect();
+    match gateway.reload(reload.next).await {
+        Ok(_) => info!(?changes, "the configuration is reloaded"),
+        Err(problem) => error!(%problem, "the configuration is not reloaded"),
+    }
+}
+
+/// What flies may finish; a second signal cuts it short.
+async fn end(gateway: Gateway, sim: Option<Sim>) -> Result<()> {
+    let grace = gateway.app().config.load().drain_grace;
+    info!(grace_seconds = grace.as_secs(), "ending: what flies may finish, what waits is refused");
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let drained = tokio::select! {
+        drained = gateway.drain(grace) => drained,
+        _ = terminate.recv() => bail!("told to stop twice: what flew was cut off"),
+        _ = interrupt.recv() => bail!("told to stop twice: what flew was cut off"),
+    };
+    if let Some(sim) = sim {
+        sim.stop().await;
+    }
+    for problem in &drained.problems {
+        error!(%problem, "not everything was saved");
+    }
+    info!(connections_cut = drained.connections_cut, still_flying = drained.still_flying, "ended");
+    match drained.problems.first() {
+        None => Ok(()),
+        Some(problem) => bail!("{problem}"),
+    }
+}
