@@ -37,6 +37,16 @@ drain_grace: 2h
 
 /// Each change of the least configuration, with the place of the one error that it makes marked by `▸`.
 const SINGLE: &[(&str, &str, &str)] = &[
+    (
+        "upstreams:",
+        "listen: ▸8080\nupstreams:",
+        r#"listen: must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or "[::]:8080""#,
+    ),
+    (
+        "upstreams:",
+        "listen: ▸localhost:80\nupstreams:",
+        r#"listen: must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or "[::]:8080""#,
+    ),
     ("slots: 16", "slots: ▸0", "upstreams[0].slots: must be an integer from 1 to 1000000, not 0"),
     (
         "slots: 16",

@@ -1,8 +1,10 @@
 //! Damaged files: reading never panics, every error has a place in the file, and what is right after all reads the same
 //! again.
 
+use fairgate_config::ConfigErrors;
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::{TestCaseResult, TestRunner};
 
 use crate::support::{Folder, SECRET, repository};
 
@@ -109,38 +111,56 @@ fn apply(text: &str, damage: &Damage) -> String {
     lines.join("\n") + "\n"
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+/// Runs a property over that many random inputs; a failure shows the smallest input that was found for it.
+fn over<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value) -> TestCaseResult) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    if let Err(failure) = TestRunner::new(config).run(&inputs, property) {
+        panic!("{failure}");
+    }
+}
 
-    #[test]
-    fn damaged_files_are_refused_with_places(damages in prop::collection::vec(damage(), 1..6)) {
-        let folder = Folder::new();
-        let text = damaged(&repository("examples/fairgate.yaml"), &damages);
-        let lines = text.lines().count().max(1);
+#[test]
+fn damaged_files_are_refused_with_places() {
+    let folder = Folder::new();
+    let example = repository("examples/fairgate.yaml");
+    over(10_000, prop::collection::vec(damage(), 1..6), |damages| {
+        let text = damaged(&example, &damages);
         match folder.parse(&text) {
             Ok(config) => prop_assert_eq!(folder.parse(&text), Ok(config)),
-            Err(errors) => {
-                let mut last = None;
-                for error in errors.iter() {
-                    let place = error.place.expect("every error has a place");
-                    // What is missing at the end of a text is missing from the line after it.
-                    prop_assert!((1..=lines + 1).contains(&place.line), "{} of {}", error, lines);
-                    prop_assert!(place.column >= 1);
-                    prop_assert!(!error.message.is_empty());
-                    prop_assert!(last <= error.place, "in order: {}", errors);
-                    prop_assert!(!error.to_string().contains(SECRET));
-                    last = error.place;
-                }
-                prop_assert!(last.is_some());
-            }
+            Err(errors) => check_places(&errors, line_count(&text))?,
         }
-    }
+        Ok(())
+    });
+}
 
-    #[test]
-    fn any_text_at_all_is_read_without_a_panic(text in "(?s).{0,200}") {
-        let folder = Folder::new();
-        if let Err(errors) = folder.parse(&text) {
-            prop_assert!(errors.iter().all(|error| error.place.is_some()));
-        }
+/// How many lines YAML sees: a carriage return by itself ends one too.
+fn line_count(text: &str) -> usize {
+    text.replace("\r\n", "\n").replace('\r', "\n").lines().count()
+}
+
+fn check_places(errors: &ConfigErrors, lines: usize) -> TestCaseResult {
+    let mut last = None;
+    for error in errors.iter() {
+        let place = error.place.expect("every error has a place");
+        // What is missing at the end of a text is missing from the line after it.
+        prop_assert!((1..=lines + 1).contains(&place.line), "{error} of {lines}");
+        prop_assert!(place.column >= 1);
+        prop_assert!(!error.message.is_empty());
+        prop_assert!(last <= error.place, "in order: {errors}");
+        prop_assert!(!error.to_string().contains(SECRET));
+        last = error.place;
     }
+    prop_assert!(last.is_some());
+    Ok(())
+}
+
+#[test]
+fn any_text_at_all_is_read_without_a_panic() {
+    let folder = Folder::new();
+    over(10_000, "(?s).{0,200}", |text| {
+        if let Err(errors) = folder.parse(&text) {
+            check_places(&errors, line_count(&text))?;
+        }
+        Ok(())
+    });
 }
