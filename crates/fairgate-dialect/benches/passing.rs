@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use fairgate_dialect::estimate::Table;
 use fairgate_dialect::{Ask, Changes, Framing, Meter, Route};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -125,10 +126,27 @@ fn answers() {
     });
 }
 
+fn tokens() {
+    for table in [Table::O200k, Table::Cl100k] {
+        let start = Instant::now();
+        table.load();
+        println!("{table:?} loaded in {} ms", start.elapsed().as_millis());
+        for messages in [2, 2000] {
+            let body = chat(messages);
+            let name = format!(
+                "tokens: {table:?}, {} of them",
+                table.count(Route::ChatCompletions, &body)
+            );
+            timed(&name, body.len(), || table.count(Route::ChatCompletions, &body));
+        }
+    }
+}
+
 fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return; // Built and started as one of the tests: there is nothing to test.
     }
     requests();
     answers();
+    tokens();
 }

@@ -5,6 +5,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::ask::TOKENS_MAX;
 use crate::rewrite::refuses_max_tokens;
 use crate::{Ask, Changes, Framing, Measured, Meter, Route, Usage};
 
@@ -76,7 +77,15 @@ fn expected(route: Route, mut body: Value, changes: Changes<'_>) -> Value {
     };
     let reasoning = body["model"].as_str().is_some_and(refuses_max_tokens);
     let fresh = if reasoning { caps.last() } else { caps.first() };
-    if let (Some(cap), Some(fresh)) = (changes.max_tokens, fresh) {
+    let least = match route {
+        Route::Messages => {
+            body["thinking"]["budget_tokens"].as_u64().map_or(0, |budget| budget.saturating_add(1))
+        }
+        Route::ChatCompletions | Route::Completions => body["min_tokens"].as_u64().unwrap_or(0),
+        _ => 0,
+    };
+    let least = least.min(TOKENS_MAX);
+    if let (Some(cap), Some(fresh)) = (changes.max_tokens.map(|cap| cap.max(least)), fresh) {
         let stated: Vec<_> = caps.iter().filter(|&name| body[name].is_u64()).collect();
         for &&name in &stated {
             body[name] = body[name].as_u64().map_or(cap, |allowed| allowed.min(cap)).into();

@@ -279,8 +279,9 @@ impl Enclosing {
 /// are short, or have an escape soon, and are looked at by the word; long ones in blocks without a branch per byte,
 /// which the compiler turns into vector instructions.
 fn plain(text: &[u8]) -> usize {
+    const NEAR: usize = 64;
     const BLOCK: usize = 32;
-    let near = &text[..text.len().min(BLOCK)];
+    let near = &text[..text.len().min(NEAR)];
     let mut passed = plain_words(near);
     if passed < near.len() {
         return passed;

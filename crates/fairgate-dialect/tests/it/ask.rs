@@ -277,6 +277,32 @@ fn a_cap_is_put_in_front_where_none_was_stated() {
 }
 
 #[test]
+fn a_cap_is_never_so_low_that_the_upstream_refuses() {
+    let cap =
+        |route, body| changed(route, body, Changes { max_tokens: Some(50), ..Changes::default() });
+    let body =
+        r#"{"model":"m","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":1024}}"#;
+    assert_eq!(cap(Route::Messages, body), body.replace("9000", "1025"));
+    let ask = read(Route::Messages, body);
+    assert_eq!(
+        (ask.least_tokens, ask.capped(50), ask.capped(2000), ask.capped(10_000)),
+        (1025, 1025, 2000, 9000)
+    );
+    let body = r#"{"model":"m","min_tokens":60}"#;
+    assert_eq!(cap(CHAT, body), r#"{"max_tokens":60,"model":"m","min_tokens":60}"#);
+    assert_eq!(read(CHAT, body).capped(50), 60);
+    assert_eq!(read(CHAT, r#"{"model":"m"}"#).capped(50), 50);
+    // A budget beyond what the caller allows is the caller's mistake, and stays.
+    let body = r#"{"model":"m","max_tokens":10,"thinking":{"budget_tokens":1024}}"#;
+    assert_eq!(cap(Route::Messages, body), body);
+    for thinking in ["null", "{}", "[]", "7", r#"{"budget_tokens":"x"}"#, r#"{"type":"disabled"}"#]
+    {
+        let body = format!(r#"{{"model":"m","thinking":{thinking}}}"#);
+        assert_eq!(read(Route::Messages, &body).least_tokens, 0, "{thinking}");
+    }
+}
+
+#[test]
 fn openais_reasoning_models_get_the_field_that_they_take() {
     let field = |model: &str| {
         let changes = Changes { model: Some(model), max_tokens: Some(50), ..Changes::default() };

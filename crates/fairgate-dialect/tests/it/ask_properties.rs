@@ -41,16 +41,22 @@ fn fields() -> impl Strategy<Value = Vec<(String, Value)>> {
     ];
     let stream =
         prop_oneof![Just(json!(null)), Just(json!(true)), Just(json!(true)), Just(json!(false))];
-    (tokens(), tokens(), tokens(), options, stream, 0..6_usize).prop_flat_map(
-        |(tokens, completion, output, options, stream, count)| {
+    let thinking = prop_oneof![
+        Just(json!({"type": "disabled"})),
+        (0..900_u64).prop_map(|budget| json!({"budget_tokens": budget}))
+    ];
+    ((tokens(), tokens(), tokens(), tokens()), options, stream, thinking, 0..8_usize).prop_flat_map(
+        |((tokens, completion, output, least), options, stream, thinking, count)| {
             let fields = vec![
                 ("max_tokens".to_owned(), tokens),
                 ("max_completion_tokens".to_owned(), completion),
                 ("max_output_tokens".to_owned(), output),
                 ("stream_options".to_owned(), options),
                 ("stream".to_owned(), stream),
+                ("min_tokens".to_owned(), least),
+                ("thinking".to_owned(), thinking),
             ];
-            subsequence(fields, count.min(5))
+            subsequence(fields, count)
         },
     )
 }
@@ -65,7 +71,7 @@ fn body() -> impl Strategy<Value = String> {
         members
     });
     let spaces = proptest::collection::vec(select(vec!["", " ", "\n", "\t", "\r\n  "]), 8);
-    let escapes = proptest::collection::vec(any::<bool>(), 12);
+    let escapes = proptest::collection::vec(any::<bool>(), 16);
     (members.prop_shuffle(), spaces, escapes).prop_map(|(members, spaces, escapes)| {
         let mut text = String::new();
         let mut spaces = spaces.iter().cycle();
