@@ -204,8 +204,7 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         flight.sent = true;
         let upstream = flight.worker.upstream.clone();
         let timeouts = upstream.config.timeouts;
-        let deadlines =
-            Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
+        let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         let answered = upstream.send(outgoing, deadlines.total).await;
         let verdict = judge(passage, answered);
         tried.push(upstream.name.clone());
@@ -388,9 +387,10 @@ fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
     let Some(pool) = &passage.pool else { return false };
     let setup = pool.setup();
     let dialect = passage.route.dialect();
-    let left = setup.workers.iter().any(|worker| {
-        worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name)
-    });
+    let left = setup
+        .workers
+        .iter()
+        .any(|worker| worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name));
     left && passage.attempt <= setup.config.retries
 }
 
@@ -430,9 +430,8 @@ fn framing(answer: &Response<LaneBody>) -> Framing {
         return Framing::Opaque;
     }
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let is = |name: &[u8]| {
-        kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-    };
+    let is =
+        |name: &[u8]| kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
     if is(b"text/event-stream") {
         Framing::Sse
     } else if is(b"application/json") {

@@ -8,9 +8,23 @@
 //! A request's way: [`identity`] → `forward` (reads the body, asks [`limits`] and the budgets, waits at the pool's gate,
 //! reserves, calls the upstream, streams the answer through a meter, settles once) → the ledger.
 
+pub mod admin;
 pub mod app;
+pub mod control;
+mod forward;
+mod held;
 pub mod identity;
 mod lag;
 pub mod limits;
+pub mod live;
 pub mod metrics;
+pub mod phase;
 pub mod pools;
+mod refusal;
+mod reply;
+mod request_id;
+mod rows;
+mod stream;
+pub mod sync;
+mod tls;
+pub mod upstream;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fairgate_config::Config;
 
+pub(crate) use self::handle::Worker;
 pub use self::handle::{PoolHandle, WorkerView};
 pub use self::prepare::PoolsError;
-pub(crate) use self::handle::Worker;
 pub(crate) use self::prepare::Prepared;
 
 use crate::upstream::Watcher;
@@ -65,7 +65,8 @@ impl Pools {
 
     /// The names of all models, sorted.
     pub fn models(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.served.load().models.keys().map(|name| (**name).into()).collect();
+        let mut names: Vec<_> =
+            self.served.load().models.keys().map(|name| (**name).into()).collect();
         names.sort_unstable();
         names
     }

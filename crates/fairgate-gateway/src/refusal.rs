@@ -327,7 +327,8 @@ pub(crate) fn bad_name(header: &'static str) -> Refusal {
 }
 
 pub(crate) fn store_unavailable() -> Refusal {
-    let message = "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
+    let message =
+        "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
         .after(Some(Duration::from_secs(1)))
 }

@@ -85,8 +85,7 @@ pub(crate) struct Outgoing {
 
 impl Upstream {
     pub(crate) fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
-        let unusable =
-            |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
+        let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
         let connector = Connector::new(&config)?;
         let authority = config.url.authority().ok_or_else(|| unusable("its url has no host"))?;
         let host = HeaderValue::from_str(authority.as_str())
@@ -159,11 +158,7 @@ impl Upstream {
         }
     }
 
-    fn request(
-        &self,
-        method: Method,
-        outgoing: Outgoing,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, method: Method, outgoing: Outgoing) -> Result<Request<Full<Bytes>>, Failure> {
         let Outgoing { dialect, path, headers, body } = outgoing;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;

@@ -243,7 +243,8 @@ impl Answer {
 
     fn refusal(&self, kind: FailureKind) -> Refusal {
         let flight = self.passage.flight.as_ref();
-        let worker = flight.map_or_else(|| "-".into(), |flight| flight.worker.upstream.name.clone());
+        let worker =
+            flight.map_or_else(|| "-".into(), |flight| flight.worker.upstream.name.clone());
         Refusal::from(&Failure { kind, worker })
     }
 

@@ -40,7 +40,8 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
 }
 
 async fn is_well(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> bool {
-    let dialect = if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
+    let dialect =
+        if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
     let headers = HeaderMap::new();
     let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
     let Ok(request) = upstream.request(Method::GET, question) else { return false };
