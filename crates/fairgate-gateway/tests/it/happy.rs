@@ -59,7 +59,7 @@ async fn every_stream_comes_whole_and_its_usage_is_hidden_where_nobody_asked() {
     for (at, route) in streams.into_iter().enumerate() {
         let answer =
             post(route.path(), &body(route, true)).key(&house.key).ask(house.gateway.addr()).await;
-        assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+        assert!(answer.header("content-type").unwrap().starts_with("text/event-stream"));
         let text = answer.text();
         let (end, usage_shown) = match route {
             Route::ChatCompletions | Route::Completions => ("data: [DONE]\n\n", false),

@@ -61,6 +61,7 @@ pub fn config(folder: &Folder, url: &str) -> Config {
     let mut config =
         Config::embedded(folder.0.clone(), ([127, 0, 0, 1], 0).into(), url.parse().unwrap());
     config.drain_grace = SOON;
+    config.upstreams[0].dialects.anthropic = true;
     config
 }
 
