@@ -82,9 +82,3 @@ pub fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
         .with_state(app)
 }
-
-/// Whether the admin router answers this path.
-pub fn answers(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/metrics")
-        || path.strip_prefix("/api").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}

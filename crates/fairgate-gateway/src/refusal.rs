@@ -219,6 +219,9 @@ impl From<&Failure> for Refusal {
             FailureKind::Garbage => {
                 (StatusCode::BAD_GATEWAY, "upstream_garbage", "answered with what is no HTTP")
             }
+            FailureKind::Incomplete => {
+                (StatusCode::BAD_GATEWAY, "upstream_incomplete", "sent an answer that has no end")
+            }
             FailureKind::Redirect => {
                 (StatusCode::BAD_GATEWAY, "upstream_redirect", "answered with a redirect")
             }

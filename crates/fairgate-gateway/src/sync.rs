@@ -51,7 +51,9 @@ pub async fn refresh(app: &App) -> Result<bool, StoreError> {
     if changed {
         app.limits.keep_only(&directory);
     }
-    app.control.sync.apply(&directory, &app.pools.all()).await;
+    let pools = app.pools.all();
+    app.control.sights.keep_only(&pools);
+    app.control.sync.apply(&directory, &pools).await;
     Ok(changed)
 }
 

@@ -12,7 +12,6 @@ use utoipa::ToSchema;
 use super::api_error::{ApiError, ConfigProblem};
 use super::auth::Admin;
 use crate::app::App;
-use crate::sync;
 
 /// What a reload changed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -42,8 +41,6 @@ pub(super) async fn reload(
     let plan = reloader.reload().await.map_err(refused)?;
     let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
     tracing::info!(actor = admin.actor, ?changes, "the configuration was reloaded");
-    // A new policy has forgotten what the directory says.
-    sync::refresh(&app).await?;
     Ok(Json(Reloaded { changes }))
 }
 

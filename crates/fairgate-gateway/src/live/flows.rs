@@ -21,8 +21,6 @@ pub(super) struct FlowView<'a> {
     /// The group around it, or that it is.
     pub(super) group: Option<&'a str>,
     pub(super) weight: Option<Weight>,
-    pub(super) flying: u64,
-    pub(super) waiting: u64,
     /// How many of its requests may fly: its slots where the pool is divided, else its cap.
     pub(super) slots: Option<u64>,
     pub(super) served: Option<u128>,
@@ -107,8 +105,6 @@ impl<'a> Tree<'a> {
                 name,
                 group,
                 weight,
-                flying: activity.map_or(0, |activity| activity.flying),
-                waiting: activity.map_or(0, |activity| activity.waiting),
                 slots: slots.get(name).copied().or_else(|| self.cap(place.node, name)),
                 served: served.map(|share| share.served),
                 score: served.zip(weight).map(|(share, weight)| {
