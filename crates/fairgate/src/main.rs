@@ -1,5 +1,6 @@
 //! The `fairgate` command.
 
+mod admin;
 mod output;
 mod replay_command;
 mod schedule_command;
@@ -21,16 +22,34 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve_command::ServeArgs),
     Replay(replay_command::ReplayArgs),
     Schedule(schedule_command::ScheduleArgs),
-    Serve(serve_command::ServeArgs),
+    Group(admin::GroupCommand),
+    Tenant(admin::TenantCommand),
+    Key(admin::KeyCommand),
+    Usage(admin::UsageArgs),
+    Live(admin::LiveArgs),
+    Request(admin::RequestArgs),
+    Pool(admin::PoolCommand),
+    Audit(admin::AuditArgs),
+    Reload(admin::ReloadArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve_command::run(&args),
         Command::Replay(args) => replay_command::run(&args),
         Command::Schedule(args) => schedule_command::run(&args),
-        Command::Serve(args) => serve_command::run(&args),
+        Command::Group(command) => command.run(),
+        Command::Tenant(command) => command.run(),
+        Command::Key(command) => command.run(),
+        Command::Usage(args) => args.run(),
+        Command::Live(args) => args.run(),
+        Command::Request(args) => args.run(),
+        Command::Pool(command) => command.run(),
+        Command::Audit(args) => args.run(),
+        Command::Reload(args) => args.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

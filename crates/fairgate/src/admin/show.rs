@@ -1,0 +1,153 @@
+//! What was used, and who changed what.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use fairgate_core::units::Micros;
+use serde_json::Value;
+
+use super::{Common, escaped, listed, text};
+use crate::output::Output;
+use crate::table::{Cell, Table};
+use crate::words::Span;
+
+/// Show what was used, from the ledger.
+#[derive(Debug, Args)]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    common: Common,
+    /// What it is summed by.
+    #[arg(long, value_enum, default_value_t = By::Tenant)]
+    by: By,
+    /// From when on: an age such as 24h or 30d, or a time such as 2026-11-15T00:00:00Z.
+    #[arg(long, default_value = "24h", value_name = "TIME")]
+    since: String,
+    /// Until before when, in the same spellings; now where not given.
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Of this tenant only.
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Of this model only.
+    #[arg(long)]
+    model: Option<String>,
+    /// Print comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    Group,
+    Tenant,
+    Key,
+    Model,
+    Pool,
+    Worker,
+    Outcome,
+    Agent,
+    Day,
+    Hour,
+}
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Tenant => "tenant",
+            Self::Key => "key",
+            Self::Model => "model",
+            Self::Pool => "pool",
+            Self::Worker => "worker",
+            Self::Outcome => "outcome",
+            Self::Agent => "agent",
+            Self::Day => "day",
+            Self::Hour => "hour",
+        }
+    }
+}
+
+impl UsageArgs {
+    pub(crate) fn run(&self) -> Result<()> {
+        let client = self.common.client()?;
+        let mut path =
+            format!("/api/v1/usage?by={}&since={}", self.by.name(), escaped(&self.since));
+        let more = [("until", &self.until), ("tenant", &self.tenant), ("model", &self.model)];
+        for (name, value) in
+            more.iter().filter_map(|(name, value)| Some((name, (*value).as_ref()?)))
+        {
+            path.push_str(&format!("&{name}={}", escaped(value)));
+        }
+        if self.csv {
+            let told = client.get_text(&format!("{path}&format=csv"))?;
+            let mut out = Output::stdout();
+            write!(out, "{told}")?;
+            return Ok(out.flush()?);
+        }
+        let usage = client.get(&path)?;
+        self.common.tell(&usage, |usage| sums(self.by.name(), &usage["rows"]))
+    }
+}
+
+fn sums(by: &'static str, rows: &Value) -> Table {
+    let mut table = Table::new(vec![
+        by,
+        "requests",
+        "failed",
+        "input tokens",
+        "cached",
+        "output tokens",
+        "charged tokens",
+        "mean wait",
+        "longest wait",
+        "first token",
+    ]);
+    for row in rows.as_array().into_iter().flatten() {
+        let number = |field: &str| Cell::Number(text(row, field));
+        let span = |field: &str| {
+            let micros = row.get(field).and_then(Value::as_u64);
+            Cell::Number(micros.map_or("-".to_owned(), |micros| Span(Micros(micros)).to_string()))
+        };
+        table.row(vec![
+            Cell::Text(text(row, "name")),
+            number("requests"),
+            number("failed"),
+            number("input_tokens"),
+            number("cached_tokens"),
+            number("output_tokens"),
+            number("charged_tokens"),
+            span("waited_mean_us"),
+            span("waited_max_us"),
+            span("first_token_mean_us"),
+        ]);
+    }
+    table
+}
+
+/// Show who changed what, newest first.
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    common: Common,
+    /// At most this many changes.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+}
+
+impl AuditArgs {
+    pub(crate) fn run(&self) -> Result<()> {
+        let page = self.common.client()?.get(&format!("/api/v1/audit?limit={}", self.limit))?;
+        self.common.tell(&page["items"], |items| {
+            let columns = [
+                ("at", "at", false),
+                ("who", "actor", false),
+                ("what", "action", false),
+                ("to", "subject", false),
+                ("before", "before", false),
+                ("after", "after", false),
+            ];
+            listed(items, &columns)
+        })
+    }
+}
