@@ -84,20 +84,22 @@ pub(crate) fn lint_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// The package's tests: a wheel, installed into the tests' environment, and pytest, with the command `fairgate`
-/// built beside.
+/// The package's tests: a wheel, installed into the tests' environment, and pytest, with the programs that the tests
+/// run built beside: the command `fairgate`, and the simulated model.
 pub(crate) fn test_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
-    steps.push(cargo("fairgate for Python", &["build", "-p", "fairgate"]));
-    let binary = target(root).join("debug").join("fairgate");
+    let programs = ["build", "-p", "fairgate", "-p", "fairgate-sim"];
+    steps.push(cargo("programs for pytest", &programs));
+    let program = |name| target(root).join("debug").join(name).to_string_lossy().into_owned();
     let pytest = ["-m", "pytest", "--quiet", "-c", "bindings/python/pyproject.toml"];
     let tests = [&pytest, &["--rootdir", PACKAGE, "bindings/python/tests"] as &[&str]].concat();
     steps.push(
         venv.step("pytest", "python", &tests)
-            .env("FAIRGATE_BINARY", &binary.to_string_lossy())
+            .env("FAIRGATE_BINARY", &program("fairgate"))
+            .env("FAIRGATE_SIM_BINARY", &program("fairgate-sim"))
             .env("FAIRGATE_WHEELS", &wheels(root)),
     );
     Ok(steps)

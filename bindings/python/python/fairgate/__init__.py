@@ -13,6 +13,7 @@
 Who goes next is decided by the core of Fairgate: exactly, by integers, and replayable to the line.
 """
 
+from .context import agent
 from .convenience import configure, get_scheduler, scheduled, wrap
 from .cost import Cost, Price
 from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeout, WouldDeadlock
@@ -21,6 +22,7 @@ from .scheduler import Budget, Scheduler
 from .slot import Slot
 from .snapshot import AgentSnapshot, BudgetSnapshot, Snapshot
 from .usage import Usage, usage_of
+from .weighing import Estimate, Weighing
 
 __all__ = [
     "AgentSnapshot",
@@ -29,6 +31,7 @@ __all__ = [
     "BudgetSnapshot",
     "Closed",
     "Cost",
+    "Estimate",
     "FairgateError",
     "Price",
     "QueueFull",
@@ -37,7 +40,9 @@ __all__ = [
     "SlotTimeout",
     "Snapshot",
     "Usage",
+    "Weighing",
     "WouldDeadlock",
+    "agent",
     "configure",
     "get_scheduler",
     "schedule",
