@@ -25,6 +25,7 @@ The chores of the project.
 Usage: cargo xtask <chore>
 
   test                            everything that CI runs: lint, then all tests
+  test python                     of these, what the Python package needs
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench python [options]          grants per second of the Python package beside loco-agent
@@ -54,6 +55,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     let root = root()?;
     let steps = match args {
         ["test"] => test::steps(&root)?,
+        ["test", "python"] => python::steps(&root)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["wheel"] => python::wheel_steps(&root)?,

@@ -71,24 +71,13 @@ pub(crate) fn wheel_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// The lints of the package's Rust and Python parts.
-pub(crate) fn lint_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask test python`: the lints of the package's Rust and Python parts, then its tests: a wheel, installed into
+/// the tests' environment, and pytest, with the programs that the tests run built beside: the command `fairgate`, and
+/// the simulated model.
+pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
-    steps.push(cargo("format of Python", &["fmt", "--manifest-path", MANIFEST, "--check"]));
-    let clippy = ["clippy", "--manifest-path", MANIFEST, "--all-targets", "--", "-Dwarnings"];
-    steps.push(cargo("clippy of Python", &clippy));
-    let mypy = ["--config-file", "bindings/python/pyproject.toml", "-p", "fairgate"];
-    let source = root.join(PACKAGE).join("python");
-    steps.push(venv.step("mypy", "mypy", &mypy).env("MYPYPATH", &source.to_string_lossy()));
-    Ok(steps)
-}
-
-/// The package's tests: a wheel, installed into the tests' environment, and pytest, with the programs that the tests
-/// run built beside: the command `fairgate`, and the simulated model.
-pub(crate) fn test_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
-    let mut venv = test_venv(root)?;
-    let mut steps = venv.take_steps();
+    steps.extend(lint_steps(root, &venv));
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
     let programs = ["build", "-p", "fairgate", "-p", "fairgate-sim"];
@@ -103,6 +92,17 @@ pub(crate) fn test_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
             .env("FAIRGATE_WHEELS", &wheels(root)),
     );
     Ok(steps)
+}
+
+fn lint_steps(root: &Path, venv: &Venv) -> Vec<Step> {
+    let clippy = ["clippy", "--manifest-path", MANIFEST, "--all-targets", "--", "-Dwarnings"];
+    let mypy = ["--config-file", "bindings/python/pyproject.toml", "-p", "fairgate"];
+    let source = root.join(PACKAGE).join("python");
+    vec![
+        cargo("format of Python", &["fmt", "--manifest-path", MANIFEST, "--check"]),
+        cargo("clippy of Python", &clippy),
+        venv.step("mypy", "mypy", &mypy).env("MYPYPATH", &source.to_string_lossy()),
+    ]
 }
 
 /// `cargo xtask bench python`: grants per second beside loco-agent, which only the bench's environment has.

@@ -8,7 +8,6 @@ use crate::{Refusal, cargo, lint, python};
 pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut steps = lint::steps();
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
-    steps.extend(python::lint_steps(root)?);
-    steps.extend(python::test_steps(root)?);
+    steps.extend(python::steps(root)?);
     Ok(steps)
 }
