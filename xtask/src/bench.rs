@@ -1,13 +1,21 @@
-//! `cargo xtask bench core`: the benchmarks, which live in the crate `fairgate-bench`.
+//! `cargo xtask bench core`: the benchmarks, which live in the crate `fairgate-bench`; `bench python`: those of the
+//! Python package.
+
+use std::path::Path;
 
 use crate::step::Step;
-use crate::{Refusal, cargo};
+use crate::{Refusal, cargo, python};
 
 /// What follows `core` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
 /// do without where it is not.
-pub(crate) fn steps(what: &str, args: &[&str]) -> Result<Vec<Step>, Refusal> {
-    if what != "core" {
-        return Err(Refusal(format!("no such benchmark: `{what}`; there is `core`")));
+pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    match what {
+        "core" => {}
+        "python" => return python::bench_steps(root, args),
+        _ => {
+            let there_are = "there are `core` and `python`";
+            return Err(Refusal(format!("no such benchmark: `{what}`; {there_are}")));
+        }
     }
     let run = ["run", "--release", "-p", "fairgate-bench", "--", "core"];
     Ok(vec![cargo("bench core", &[&run, args].concat())])
@@ -19,7 +27,8 @@ mod tests {
 
     #[test]
     fn only_what_is_there_is_run() {
-        assert_eq!(steps("core", &["--markdown"]).map(|steps| steps.len()).ok(), Some(1));
-        assert!(steps("edge", &[]).is_err());
+        let root = Path::new(".");
+        assert_eq!(steps(root, "core", &["--markdown"]).map(|steps| steps.len()).ok(), Some(1));
+        assert!(steps(root, "edge", &[]).is_err());
     }
 }

@@ -8,6 +8,7 @@ mod bench;
 mod fuzz;
 mod lint;
 mod mutants;
+mod python;
 mod step;
 mod test;
 mod tools;
@@ -24,15 +25,18 @@ The chores of the project.
 Usage: cargo xtask <chore>
 
   test                            everything that CI runs: lint, then all tests
+  test python                     of these, what the Python package needs
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
+  bench python [options]          grants per second of the Python package beside loco-agent
+  wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
                                   unless told otherwise
   mutants [cargo-mutants args]    change the core's decision code, see that a test notices
   help                            this text
 
 What a chore needs and the machine lacks is installed: Debian packages with apt-get, cargo
-subcommands with cargo install.
+subcommands with cargo install, Python packages with pip into environments under target/venv.
 ";
 
 fn main() -> ExitCode {
@@ -50,9 +54,11 @@ fn main() -> ExitCode {
 fn chore(args: &[&str]) -> Result<(), Refusal> {
     let root = root()?;
     let steps = match args {
-        ["test"] => test::steps(),
+        ["test"] => test::steps(&root)?,
+        ["test", "python"] => python::steps(&root)?,
         ["lint"] => lint::steps(),
-        ["bench", what, rest @ ..] => bench::steps(what, rest)?,
+        ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
+        ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
         ["mutants", rest @ ..] => mutants::steps(rest),
         ["help" | "--help" | "-h"] | [] => {

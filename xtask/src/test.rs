@@ -1,10 +1,13 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
-use crate::step::Step;
-use crate::{cargo, lint};
+use std::path::Path;
 
-pub(crate) fn steps() -> Vec<Step> {
+use crate::step::Step;
+use crate::{Refusal, cargo, lint, python};
+
+pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut steps = lint::steps();
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
-    steps
+    steps.extend(python::steps(root)?);
+    Ok(steps)
 }

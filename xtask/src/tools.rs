@@ -8,9 +8,14 @@ use crate::step::Step;
 
 /// The steps that install a Debian package, where `program` is not on the path.
 pub(crate) fn need_debian(program: &str, package: &str) -> Vec<Step> {
-    if on_path(program) {
-        return Vec::new();
+    match on_path(program) {
+        true => Vec::new(),
+        false => install_debian(package),
     }
+}
+
+/// The steps that install a Debian package.
+pub(crate) fn install_debian(package: &str) -> Vec<Step> {
     let apt = |name: &str, args: &[&str]| {
         let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
         let sudo: &[&str] = if on_path("sudo") { &["sudo"] } else { &[] };

@@ -181,6 +181,34 @@ pub struct Ahead {
 }
 
 impl Pool {
+    /// The trade-off of the load function now, where the root of the policy is a load node: with `auto_tune` it
+    /// moves.
+    ///
+    /// ```
+    /// use fairgate_core::Pool;
+    /// use fairgate_core::attribute::Attribute;
+    /// use fairgate_core::event::PoolConfig;
+    /// use fairgate_core::policy::{Inside, Load, Node, Order, Policy};
+    /// use fairgate_core::units::Alpha;
+    ///
+    /// let root = Node::Load(Load {
+    ///     by: Attribute::Agent,
+    ///     alpha: Alpha::THROUGHPUT,
+    ///     auto_tune: false,
+    ///     max_wait_ticks: None,
+    ///     inside: Inside::Queue(Order::Fcfs),
+    /// });
+    /// let pool = Pool::new(PoolConfig::new(1, Policy::new(root)?));
+    /// assert_eq!(pool.alpha(), Some(Alpha::THROUGHPUT));
+    /// # Ok::<(), fairgate_core::policy::PolicyError>(())
+    /// ```
+    pub fn alpha(&self) -> Option<Alpha> {
+        match &self.tree.nodes.first()?.discipline {
+            Discipline::Load(load) => Some(load.alpha()),
+            Discipline::Drr(_) | Discipline::Share(_) => None,
+        }
+    }
+
     /// Where a request is, and if it waits, why: nothing where no request of that id waits or flies.
     pub fn whereabouts(&self, id: &str) -> Option<Whereabouts> {
         let slot = self.requests.find(id)?;

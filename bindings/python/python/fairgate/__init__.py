@@ -1,0 +1,52 @@
+"""Fair scheduling inside a Python program: several agents, one model, one rate limit, one GPU.
+
+    import fairgate
+
+    scheduler = fairgate.Scheduler(capacity=2)
+
+    async def ask(agent, question):
+        async with scheduler.slot(agent, weight=2.0) as slot:
+            answer = await model(question)
+            slot.settle(tokens=answer.tokens)
+            return answer
+
+Who goes next is decided by the core of Fairgate: exactly, by integers, and replayable to the line.
+"""
+
+from .context import agent
+from .convenience import configure, get_scheduler, scheduled, wrap
+from .cost import Cost, Price
+from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeout, WouldDeadlock
+from .projects import schedule
+from .scheduler import Budget, Scheduler
+from .slot import Slot
+from .snapshot import AgentSnapshot, BudgetSnapshot, Snapshot
+from .usage import Usage, usage_of
+from .weighing import Estimate, Weighing
+
+__all__ = [
+    "AgentSnapshot",
+    "Budget",
+    "BudgetExceeded",
+    "BudgetSnapshot",
+    "Closed",
+    "Cost",
+    "Estimate",
+    "FairgateError",
+    "Price",
+    "QueueFull",
+    "Scheduler",
+    "Slot",
+    "SlotTimeout",
+    "Snapshot",
+    "Usage",
+    "Weighing",
+    "WouldDeadlock",
+    "agent",
+    "configure",
+    "get_scheduler",
+    "schedule",
+    "scheduled",
+    "usage_of",
+    "wrap",
+]

@@ -1,0 +1,265 @@
+"""The HTTP client underneath OpenAI's and Anthropic's packages, scheduled.
+
+Both packages send their calls through an HTTP client of httpx or httpx2. The adapter stands where that client hands
+a request to the network: there it asks for a slot, and gives it back when the answer's last byte has been read or the
+answer is closed. So it sees every way of calling (helpers, raw answers, streams, retries: each attempt asks anew,
+and no slot is held while the package waits to retry), and changes none.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypeVar
+
+from ..context import current_agent, is_scheduled
+from ..errors import BudgetExceeded, Closed, FairgateError, QueueFull, WouldDeadlock
+from ..scheduler import Scheduler
+from ..slot import Slot
+from ..weighing import Estimate, Weighing
+from .reading import UsageReader
+
+_Client = TypeVar("_Client")
+
+
+def attach(
+    client: _Client, scheduler: Scheduler, *, paths: tuple[str, ...], agent: str, weighing: Weighing
+) -> _Client:
+    """Lets every call of a client whose path ends so wait for its turn.
+
+    The client is changed and returned; copies that it makes (``with_options``) are scheduled too, and so is any other
+    client that shares its ``http_client``. A call is of the agent of the innermost ``with fairgate.agent(…)`` block, else
+    of ``agent``. Its weight and cost come from ``weighing``; what the answer says it used settles.
+
+    A refusal looks to the program like the provider's own, so that code which handles those keeps working: 429 for a
+    full queue (with the time after which to retry), a timeout or an exhausted budget, 409 for a certain deadlock, 503 for
+    a closed scheduler. The error of fairgate is in the ``extensions`` of the error's response, under ``"fairgate"``.
+    """
+    http = getattr(client, "_client", None)
+    module = _module_of(http)
+    if http is None or module is None:
+        raise TypeError(f"{type(client).__name__} has no HTTP client of httpx or httpx2 underneath")
+    if isinstance(http._transport, _Desk):
+        raise ValueError(
+            "this client, or another one with the same http_client, is scheduled already; "
+            "`with fairgate.agent(…)` tells callers apart"
+        )
+    scheduled = _transports(module.__name__)[isinstance(http, module.AsyncClient)]
+
+    def wrapped(transport: Any) -> Any:
+        return scheduled(transport, scheduler, paths, agent, weighing)
+
+    http._mounts = {k: t if t is None else wrapped(t) for k, t in http._mounts.items()}
+    http._transport = wrapped(http._transport)
+    return client
+
+
+def _module_of(http: object) -> Any:
+    for name in ("httpx2", "httpx"):
+        module = sys.modules.get(name)
+        if module is not None and isinstance(http, (module.Client, module.AsyncClient)):
+            return module
+    return None
+
+
+class _Call:
+    """One request that holds a slot, until its answer is over.
+
+    An answer that is neither read to its end nor closed keeps its slot until it is collected, which warns.
+    """
+
+    def __init__(self, slot: Slot, estimate: Estimate) -> None:
+        self.slot = slot
+        self._estimate = estimate
+        self._reader: UsageReader | None = None
+
+    def answered(self, response: Any) -> None:
+        if response.is_success:
+            headers = response.headers
+            self._reader = UsageReader(
+                headers.get("content-type", ""), headers.get("content-encoding", "").lower()
+            )
+
+    def feed(self, data: bytes) -> None:
+        if self._reader is not None:
+            self._reader.feed(data)
+
+    def end(self) -> None:
+        """Settles and gives the slot back; a second time it does nothing."""
+        if not self.slot.held:
+            return
+        estimate, reader = self._estimate, self._reader
+        if reader is None:
+            # Refused, or never answered: nothing was used.
+            self.slot.settle(0)
+        else:
+            reader.end()
+            usage = reader.usage
+            if usage is not None:
+                self.slot.settle(
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                    model=usage.model or estimate.model,
+                )
+            elif reader.text_events:
+                # A stream that does not say: providers send about one token an event.
+                self.slot.settle(
+                    input_tokens=estimate.prompt_tokens,
+                    output_tokens=reader.text_events,
+                    model=estimate.model,
+                )
+        self.slot.release()
+
+
+class _Desk:
+    """What the transports have in common."""
+
+    _paths: tuple[str, ...]
+    _scheduler: Scheduler
+    _agent: str
+    _weighing: Weighing
+    _module: Any
+
+    def _estimate(self, request: Any) -> Estimate | None:
+        """What the request is expected to be; None where it is not for a slot."""
+        if request.method != "POST" or not request.url.path.endswith(self._paths) or is_scheduled():
+            return None
+        try:
+            body = json.loads(request.content)
+        except (ValueError, self._module.RequestNotRead):
+            body = None
+        # What we can read: brotli and zstd are not in Python's library.
+        request.headers["accept-encoding"] = "gzip, deflate"
+        return self._weighing.of_body(body if isinstance(body, dict) else {})
+
+    def _slot(self, estimate: Estimate) -> Slot:
+        return self._scheduler.slot(
+            current_agent() or self._agent,
+            weight=estimate.weight,
+            cost=estimate.cost,
+            model=estimate.model,
+        )
+
+    def _refusal(self, request: Any, error: FairgateError) -> Any:
+        status, code, retry = 429, "slot_timeout", False
+        headers = {"content-type": "application/json"}
+        if isinstance(error, QueueFull):
+            code, retry = error.reason, True
+            if error.retry_after is not None:
+                headers["retry-after-ms"] = str(max(1, round(error.retry_after * 1000)))
+        elif isinstance(error, BudgetExceeded):
+            code = "over_budget"
+        elif isinstance(error, WouldDeadlock):
+            status, code = 409, "deadlock"
+        elif isinstance(error, Closed):
+            status, code = 503, "closed"
+        headers["x-should-retry"] = "true" if retry else "false"
+        body = {"type": "error", "error": {"type": "fairgate", "code": code, "message": str(error)}}
+        response = self._module.Response(
+            status, headers=headers, content=json.dumps(body).encode(), request=request
+        )
+        response.extensions["fairgate"] = error
+        return response
+
+
+@functools.lru_cache(maxsize=None)
+def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
+    """The scheduled transports for httpx or httpx2, whichever a program uses: sync and async."""
+    module = importlib.import_module(module_name)
+
+    class SyncStream(module.SyncByteStream):  # type: ignore[name-defined, misc]
+        def __init__(self, inner: Any, call: _Call) -> None:
+            self._inner = inner
+            self._call = call
+
+        def __iter__(self) -> Iterator[bytes]:
+            try:
+                for data in self._inner:
+                    self._call.feed(data)
+                    yield data
+            finally:
+                self._call.end()
+
+        def close(self) -> None:
+            try:
+                self._inner.close()
+            finally:
+                self._call.end()
+
+    class AsyncStream(module.AsyncByteStream):  # type: ignore[name-defined, misc]
+        def __init__(self, inner: Any, call: _Call) -> None:
+            self._inner = inner
+            self._call = call
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                async for data in self._inner:
+                    self._call.feed(data)
+                    yield data
+            finally:
+                self._call.end()
+
+        async def aclose(self) -> None:
+            try:
+                await self._inner.aclose()
+            finally:
+                self._call.end()
+
+    class Transport(_Desk):
+        _module = module
+
+        def __init__(
+            self, inner: Any, scheduler: Scheduler, paths: tuple[str, ...], agent: str, weighing: Weighing
+        ) -> None:
+            self._inner = inner
+            self._scheduler = scheduler
+            self._paths = paths
+            self._agent = agent
+            self._weighing = weighing
+
+    class SyncTransport(Transport, module.BaseTransport):  # type: ignore[name-defined, misc]
+        def handle_request(self, request: Any) -> Any:
+            estimate = self._estimate(request)
+            if estimate is None:
+                return self._inner.handle_request(request)
+            try:
+                call = _Call(self._slot(estimate).__enter__(), estimate)
+            except FairgateError as error:
+                return self._refusal(request, error)
+            try:
+                response = self._inner.handle_request(request)
+                call.answered(response)
+                response.stream = SyncStream(response.stream, call)
+            except BaseException:
+                call.end()
+                raise
+            return response
+
+        def close(self) -> None:
+            self._inner.close()
+
+    class AsyncTransport(Transport, module.AsyncBaseTransport):  # type: ignore[name-defined, misc]
+        async def handle_async_request(self, request: Any) -> Any:
+            estimate = self._estimate(request)
+            if estimate is None:
+                return await self._inner.handle_async_request(request)
+            try:
+                call = _Call(await self._slot(estimate).__aenter__(), estimate)
+            except FairgateError as error:
+                return self._refusal(request, error)
+            try:
+                response = await self._inner.handle_async_request(request)
+                call.answered(response)
+                response.stream = AsyncStream(response.stream, call)
+            except BaseException:
+                call.end()
+                raise
+            return response
+
+        async def aclose(self) -> None:
+            await self._inner.aclose()
+
+    return SyncTransport, AsyncTransport

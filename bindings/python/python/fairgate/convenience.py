@@ -1,0 +1,61 @@
+"""One scheduler for the whole program, for those who need no more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from .scheduler import Scheduler
+from .slot import Slot
+from .wrapping import scheduled as decorate
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_default: Scheduler | None = None
+_lock = threading.Lock()
+
+
+def configure(capacity: int = 3, **options: Any) -> Scheduler:
+    """Makes the program's scheduler, with the options of :class:`fairgate.Scheduler`, and returns it.
+
+    Where there was one before, those who wait for it or hold of it are not disturbed; whoever asks from now on asks
+    the new one.
+    """
+    global _default
+    scheduler = Scheduler(capacity, **options)
+    with _lock:
+        _default = scheduler
+    return scheduler
+
+
+def get_scheduler() -> Scheduler:
+    """The program's scheduler: what :func:`configure` made, else one with the defaults."""
+    global _default
+    with _lock:
+        if _default is None:
+            _default = Scheduler()
+        return _default
+
+
+async def wrap(
+    fn: Callable[..., Awaitable[Any] | Any],
+    /,
+    *args: Any,
+    agent_id: str,
+    weight: float = 1.0,
+    **kwargs: Any,
+) -> Any:
+    """Calls ``fn(*args, **kwargs)`` in a slot of the program's scheduler; see :meth:`fairgate.Scheduler.wrap`."""
+    return await get_scheduler().wrap(fn, *args, agent_id=agent_id, weight=weight, **kwargs)
+
+
+def scheduled(*, agent_id: str, weight: float = 1.0, **options: Any) -> Callable[[_F], _F]:
+    """A decorator: every call runs in a slot of the scheduler that the program has then.
+
+    See :meth:`fairgate.Scheduler.scheduled` for the options.
+    """
+
+    def new_slot() -> Slot:
+        return get_scheduler().slot(agent_id, weight=weight, **options)
+
+    return decorate(new_slot)

@@ -1,0 +1,116 @@
+"""What can go wrong when a program asks for a slot. All of it is a :class:`FairgateError`."""
+
+from __future__ import annotations
+
+from typing import Union
+
+#: How the native part says that a request is refused: a kind, then its numbers.
+Refusal = Union[
+    "tuple[str]",
+    "tuple[str, int, int]",
+    "tuple[str, str, int, int, int | None]",
+    "tuple[str, int, int, int, int]",
+]
+
+
+class FairgateError(Exception):
+    """Anything that fairgate refuses."""
+
+
+class QueueFull(FairgateError):
+    """Too many requests wait already, and this one's agent is the one that must make room.
+
+    Either it was not let in (``reason`` is ``"queue_full"``), or it waited and was pushed out by a request of an
+    agent that has fewer waiting (``"pushed_out"``).
+    """
+
+    def __init__(
+        self, agent: str, reason: str, waiting: int, limit: int, retry_after: float | None
+    ) -> None:
+        what = "was pushed out by a quieter agent" if reason == "pushed_out" else "was not let in"
+        when = "" if retry_after is None else f"; a place is freed every {retry_after:.3g} s or so"
+        super().__init__(
+            f"a request of agent {agent!r} {what}: {waiting} requests wait, max_waiting is {limit}{when}"
+        )
+        self.agent = agent
+        #: ``"queue_full"`` or ``"pushed_out"``.
+        self.reason = reason
+        #: How many requests wait.
+        self.waiting = waiting
+        #: How many may wait.
+        self.limit = limit
+        #: After how many seconds to try again: how far ends of requests are apart lately; None where none ended yet.
+        self.retry_after = retry_after
+
+
+class SlotTimeout(FairgateError, TimeoutError):
+    """A request was not granted a slot within its timeout. It waits no more."""
+
+    def __init__(self, agent: str, timeout: float) -> None:
+        super().__init__(f"a request of agent {agent!r} got no slot within {timeout:g} s")
+        self.agent = agent
+        #: The timeout, in seconds.
+        self.timeout = timeout
+
+
+class BudgetExceeded(FairgateError):
+    """An agent's budget has too little left for what a request expects to use."""
+
+    def __init__(self, agent: str, limit: int, spent: int, reserved: int, asked: int) -> None:
+        super().__init__(
+            f"agent {agent!r} asked for {asked} tokens, but of its budget of {limit} tokens "
+            f"{spent} are spent and {reserved} reserved"
+        )
+        self.agent = agent
+        #: The budget, in tokens.
+        self.limit = limit
+        #: What ended requests used, in tokens.
+        self.spent = spent
+        #: What requests under way expect to use, in tokens.
+        self.reserved = reserved
+        #: What this request expected to use, in tokens.
+        self.asked = asked
+
+
+class WouldDeadlock(FairgateError):
+    """Waiting would never end: whoever could give a slot back would itself be waiting for one."""
+
+
+class Closed(FairgateError):
+    """The scheduler was closed before the request was granted a slot."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"a request of agent {agent!r} got no slot: the scheduler is closed")
+        self.agent = agent
+
+
+def refused(agent: str, refusal: Refusal) -> FairgateError:
+    """The error for what the native part answered."""
+    if refusal[0] == "queue_full" and len(refusal) == 5 and isinstance(refusal[1], str):
+        _, reason, waiting, limit, retry_us = refusal
+        return QueueFull(agent, reason, waiting, limit, _seconds(retry_us))
+    if refusal[0] == "over_budget" and len(refusal) == 5 and isinstance(refusal[1], int):
+        _, limit, spent, reserved, asked = refusal
+        return BudgetExceeded(agent, int(limit), int(spent), int(reserved), int(asked or 0))
+    if refusal[0] == "deadlock" and len(refusal) == 3:
+        _, held, flying = refusal
+        return _deadlock(agent, held, flying)
+    return Closed(agent)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
+
+
+def _deadlock(agent: str, held: int, flying: int) -> WouldDeadlock:
+    if held == flying:
+        who = "the task or thread that asks holds "
+        which = "the only slot" if flying == 1 else f"all {flying} slots"
+        return WouldDeadlock(
+            f"a request of agent {agent!r} would wait for ever: {who}{which} itself. "
+            "Give it back before asking again, or raise the capacity"
+        )
+    return WouldDeadlock(
+        f"a request of agent {agent!r} would wait for ever: all {flying} slots are held by tasks or threads that "
+        "wait for another one. Give slots back before asking again, or raise the capacity"
+    )

@@ -1,0 +1,104 @@
+"""A snapshot as Prometheus reads it: the text exposition format, version 0.0.4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Union
+
+from .cost import Cost
+from .snapshot import AgentSnapshot, Snapshot
+
+Labels = tuple[tuple[str, str], ...]
+Sample = tuple[str, Labels, Union[int, float]]
+
+
+def exposition(snapshot: Snapshot, costs: Iterable[Cost], name: str) -> str:
+    """All metrics of a scheduler, each labelled with its name."""
+    lines: list[str] = []
+    for metric, kind, text, samples in _metrics(snapshot, costs):
+        lines.append(f"# HELP {metric} {text}")
+        lines.append(f"# TYPE {metric} {kind}")
+        for suffix, labels, value in samples:
+            lines.append(f"{metric}{suffix}{_labels((('scheduler', name), *labels))} {_number(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _metrics(
+    snapshot: Snapshot, costs: Iterable[Cost]
+) -> Iterator[tuple[str, str, str, list[Sample]]]:
+    agents = list(snapshot.agents.values())
+
+    def each(attribute: str) -> list[Sample]:
+        return [("", (("agent", a.name),), getattr(a, attribute)) for a in agents]
+
+    yield "fairgate_capacity_slots", "gauge", "Requests that may hold a slot at once.", [
+        ("", (), snapshot.capacity)
+    ]
+    yield "fairgate_flying_requests", "gauge", "Requests that hold a slot.", each("flying")
+    yield "fairgate_waiting_requests", "gauge", "Requests that wait for a slot.", each("waiting")
+    yield (
+        "fairgate_waiting_for_budget_requests",
+        "gauge",
+        "Requests that wait until their agent's budget allows for them.",
+        each("waiting_for_budget"),
+    )
+    yield "fairgate_depth_weight", "gauge", "Summed weights of what waits for a slot.", each("depth")
+    yield "fairgate_ticks_total", "counter", "Granted requests that have ended.", [
+        ("", (), snapshot.ticks)
+    ]
+    if snapshot.alpha is not None:
+        yield "fairgate_alpha_ratio", "gauge", "The load function's trade-off now.", [
+            ("", (), snapshot.alpha)
+        ]
+    yield "fairgate_grants_total", "counter", "Requests that were granted a slot.", each("grants")
+    yield (
+        "fairgate_withdrawals_total",
+        "counter",
+        "Requests that were cancelled or timed out before they ran.",
+        each("withdrawals"),
+    )
+    yield "fairgate_refusals_total", "counter", "Requests that were refused, by reason.", [
+        ("", (("agent", a.name), ("reason", reason)), count)
+        for a in agents
+        for reason, count in a.refusals.items()
+    ]
+    yield (
+        "fairgate_wait_seconds",
+        "histogram",
+        "How long granted requests waited for their slot.",
+        [sample for a in agents for sample in _histogram(a)],
+    )
+    yield (
+        "fairgate_tokens_total",
+        "counter",
+        "Tokens that ended requests were charged, by agent and model.",
+        [("", (("agent", c.agent), ("model", c.model)), c.tokens) for c in costs],
+    )
+    budgets = [(a.name, a.budget) for a in agents if a.budget is not None]
+    yield "fairgate_budget_tokens", "gauge", "An agent's budget, and what became of it.", [
+        ("", (("agent", agent), ("part", part)), getattr(budget, part))
+        for agent, budget in budgets
+        for part in ("limit", "spent", "reserved")
+    ]
+
+
+def _histogram(agent: AgentSnapshot) -> Iterator[Sample]:
+    label = ("agent", agent.name)
+    total = 0
+    for end, count in agent.waits.items():
+        total += count
+        yield "_bucket", (label, ("le", "+Inf" if end == float("inf") else f"{end:g}")), total
+    yield "_sum", (label,), agent.waited
+    yield "_count", (label,), agent.grants
+
+
+def _labels(labels: Labels) -> str:
+    return "{" + ",".join(f'{key}="{_escaped(value)}"' for key, value in labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: int | float) -> str:
+    return str(value) if isinstance(value, int) else repr(value)

@@ -1,0 +1,343 @@
+"""The scheduler: who of many agents may use a shared resource next."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from ._core import Gate
+from .cost import Cost, Price, costs_of
+from .policy import OptimizeFor, Policy, policy_text
+from .prometheus import exposition
+from .slot import Slot
+from .snapshot import Snapshot, snapshot_of
+from .wrapping import run, scheduled
+
+_log = logging.getLogger("fairgate")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many tokens an agent may use, and what becomes of a request for which too few are left."""
+
+    tokens: int
+    #: ``"reject"``: the request fails with :class:`fairgate.BudgetExceeded`. ``"wait"``: it waits until requests that
+    #: used less than they expected, or a larger budget, leave enough for it.
+    when_exhausted: Literal["reject", "wait"] = "reject"
+
+    def __post_init__(self) -> None:
+        if self.tokens < 0:
+            raise ValueError("a budget must be 0 tokens or more")
+        if self.when_exhausted not in ("reject", "wait"):
+            raise ValueError(
+                f'when_exhausted must be "reject" or "wait", not {self.when_exhausted!r}'
+            )
+
+
+class Scheduler:
+    """Shares ``capacity`` slots of one resource among agents.
+
+    Agents need not be announced: each is a name that a request gives. Tasks of any number of event loops and any
+    number of threads may use one scheduler at once.
+
+    :param capacity: how many requests may hold a slot at once, 1 or more.
+    :param optimize_for: the load policy's trade-off by name: ``"latency"`` (alpha 0), ``"balanced"`` (0.25, the
+        default) or ``"throughput"`` (0.5).
+    :param alpha: the same as a number, 0 to 1 with at most six decimals; not with ``optimize_for``.
+    :param auto_tune: whether alpha follows the load.
+    :param max_waiting: how many requests may wait; one more, and the agent with the most waiting loses one
+        (:class:`fairgate.QueueFull`).
+    :param max_wait_ticks: after how many ended requests a waiting one goes before all others: the bound against
+        starvation.
+    :param policy: ``"load"``, ``"share"``, ``"drr"``, or a policy tree as a dict or JSON text.
+    :param weights: with ``policy="share"`` how large each agent's share is (100 where not named); with
+        ``policy="drr"`` how many tokens each agent may use in a round (the first also takes all agents not named).
+    :param budgets: tokens per agent, as a number (reject when exhausted) or a :class:`Budget`.
+    :param prices: by model, for :meth:`costs`.
+    :param journal: a file in which everything that happens is recorded for ``fairgate replay``; it is emptied first.
+    :param name: how metrics call it.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 3,
+        *,
+        optimize_for: OptimizeFor | None = None,
+        alpha: float | None = None,
+        auto_tune: bool = False,
+        max_waiting: int = 100,
+        max_wait_ticks: int | None = None,
+        policy: Policy = "load",
+        weights: Mapping[str, int] | None = None,
+        budgets: Mapping[str, int | Budget] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        name: str = "default",
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be 1 slot or more, not {capacity}")
+        if max_waiting < 0:
+            raise ValueError(f"max_waiting must be 0 requests or more, not {max_waiting}")
+        text = policy_text(
+            policy,
+            optimize_for=optimize_for,
+            alpha=alpha,
+            auto_tune=auto_tune,
+            max_wait_ticks=max_wait_ticks,
+            weights=weights,
+        )
+        self.name = name
+        self._prices = dict(prices or {})
+        self._gate = Gate(text, capacity, max_waiting, None if journal is None else os.fspath(journal))
+        for agent, budget in (budgets or {}).items():
+            self.set_budget(agent, budget)
+        _living.add(self)
+
+    # -- slots -------------------------------------------------------------------------------------------------
+
+    def slot(
+        self,
+        agent: str,
+        *,
+        weight: float = 1.0,
+        cost: int | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        model: str | None = None,
+        attributes: dict[str, str] | None = None,
+        explain: bool = False,
+    ) -> Slot:
+        """A slot for one call of ``agent``: ``async with`` it in a task, ``with`` it in a thread.
+
+        :param weight: how heavy the call is, 0.001 to 1 000 000 with at most three decimals: what it adds to its
+            agent's depth in the load function while it waits.
+        :param cost: how many tokens the call is expected to use: what ``share`` and ``drr`` charge and what a budget
+            reserves, until it is settled. Where not given, a thousand tokens for each 1.0 of weight.
+        :param priority: higher goes first among the waiting calls of the same agent; equals go first come, first
+            served.
+        :param timeout: for how many seconds to wait before :class:`fairgate.SlotTimeout`; for ever where None.
+        :param model: the model that is called, for :meth:`costs`.
+        :param attributes: by which a policy tree may share beside the agent: class, tenant, group, key, project,
+            session.
+        :param explain: keep the numbers that decided the grant in :attr:`Slot.why`.
+        """
+        return Slot(self._gate, agent, weight, cost, priority, timeout, attributes, explain, model)
+
+    async def acquire(self, agent: str, **options: Any) -> Slot:
+        """A granted slot, to be given back with :meth:`release`. Options as for :meth:`slot`.
+
+        Prefer ``async with scheduler.slot(…)``, which cannot forget.
+        """
+        return await self.slot(agent, **options).__aenter__()
+
+    def acquire_blocking(self, agent: str, **options: Any) -> Slot:
+        """As :meth:`acquire`, in a thread."""
+        return self.slot(agent, **options).__enter__()
+
+    def release(self, slot: Slot, tokens: int | None = None) -> None:
+        """Gives a slot back, with what the call used where that is known. A second time it does nothing."""
+        if tokens is not None:
+            slot.settle(tokens)
+        slot.release()
+
+    async def wrap(
+        self,
+        fn: Callable[..., Awaitable[Any] | Any],
+        /,
+        *args: Any,
+        agent_id: str,
+        weight: float = 1.0,
+        cost: int | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        model: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Calls ``fn(*args, **kwargs)`` in a slot, awaits what it returns where it must be awaited, and gives that.
+
+        Where the result says what it used (``result.usage`` of OpenAI's and Anthropic's packages), that is settled.
+        A function that blocks stops the event loop as always: ``wrap(asyncio.to_thread, fn, …)`` runs it in a thread.
+        """
+        slot = self.slot(
+            agent_id, weight=weight, cost=cost, priority=priority, timeout=timeout, model=model
+        )
+        return await run(slot, fn, args, kwargs)
+
+    def scheduled(
+        self,
+        *,
+        agent_id: str,
+        weight: float = 1.0,
+        cost: int | None = None,
+        priority: int = 0,
+        timeout: float | None = None,
+        model: str | None = None,
+    ) -> Callable[[_F], _F]:
+        """A decorator: every call of the function runs in a slot.
+
+        For coroutine functions, plain functions (which wait in their thread), and generators of both kinds, which hold
+        their slot until they are exhausted or closed.
+        """
+
+        def new_slot() -> Slot:
+            return self.slot(
+                agent_id, weight=weight, cost=cost, priority=priority, timeout=timeout, model=model
+            )
+
+        return scheduled(new_slot)
+
+    # -- what is going on --------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """What waits and runs now and what has happened, by agent."""
+        return snapshot_of(self._gate.report())
+
+    def explain(self, slot: Slot | str) -> dict[str, Any] | None:
+        """Where a request is and what it waits for: its flow's numbers, what is ahead, and its place.
+
+        None where it neither waits nor holds a slot. The fields are those of ``fairgate``'s explanations, with units in
+        their names. Costs a copy of everything that waits.
+        """
+        ident = slot.id if isinstance(slot, Slot) else slot
+        text = self._gate.explain(int(ident or 0))
+        if text is None:
+            return None
+        where: dict[str, Any] = json.loads(text)
+        return where
+
+    def fairness(self) -> list[dict[str, Any]]:
+        """How far every waiting flow is from its share, and the most it could be, under ``share`` and ``drr``."""
+        nodes: list[dict[str, Any]] = json.loads(self._gate.fairness())
+        return nodes
+
+    def costs(self) -> list[Cost]:
+        """What ended requests used, by agent and model."""
+        return costs_of(self._gate.usage(), self._prices)
+
+    def prometheus(self) -> str:
+        """All metrics in Prometheus' text format."""
+        return exposition(self.snapshot(), self.costs(), self.name)
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The policy tree in force."""
+        tree: dict[str, Any] = json.loads(self._gate.policy())
+        return tree
+
+    # -- changes while it runs ---------------------------------------------------------------------------------
+
+    def set_capacity(self, slots: int) -> None:
+        """Changes how many may hold a slot at once. With 0 nobody is granted one; nobody loses one either."""
+        if slots < 0:
+            raise ValueError(f"capacity must be 0 slots or more, not {slots}")
+        self._gate.set_capacity(slots)
+
+    def set_policy(self, policy: Policy, **options: Any) -> None:
+        """Puts another policy in place, with options as for the constructor. What waits goes on waiting under it."""
+        self._gate.set_policy(policy_text(policy, **options))
+
+    def set_weight(self, agent: str, weight: int, *, by: str = "agent") -> None:
+        """Changes an agent's share under ``share``, or its tokens per round under ``drr``."""
+        self._gate.set_weight(by, agent, weight)
+
+    def set_cap(self, agent: str, slots: int | None, *, by: str = "agent") -> None:
+        """Limits how many slots an agent may hold at once under ``share``; None ends the limit."""
+        self._gate.set_cap(by, agent, slots)
+
+    def hold(self, agent: str, *, by: str = "agent") -> None:
+        """Grants an agent nothing until :meth:`resume`. What it has waiting keeps its place."""
+        self._gate.hold(by, agent)
+
+    def resume(self, agent: str, *, by: str = "agent") -> None:
+        """Ends a :meth:`hold`."""
+        self._gate.resume(by, agent)
+
+    def set_budget(self, agent: str, budget: int | Budget | None) -> None:
+        """Gives an agent a budget, or another one (what it has spent stays spent), or none any more."""
+        if isinstance(budget, int):
+            budget = Budget(budget)
+        if budget is None:
+            self._gate.set_budget(agent, None, False)
+        else:
+            self._gate.set_budget(agent, budget.tokens, budget.when_exhausted == "wait")
+
+    # -- ends --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wakes everybody who waits with :class:`fairgate.Closed`, and refuses whoever asks from now on.
+
+        Who holds a slot keeps it until it is given back. The journal has everything up to here on disk.
+        """
+        self._gate.close()
+        self._warn_of_journal()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._gate.closed
+
+    def flush_journal(self) -> None:
+        """Waits until the journal's file has everything that has happened so far."""
+        self._gate.flush_journal()
+        self._warn_of_journal()
+
+    def _warn_of_journal(self) -> None:
+        failure = self._gate.journal_failure()
+        if failure is not None:
+            _log.warning("the journal of scheduler %r ends early: %s", self.name, failure)
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Scheduler:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        now = self.snapshot()
+        return (
+            f"<fairgate.Scheduler {self.name!r}: {now.flying} of {now.capacity} slots held, "
+            f"{now.waiting} requests wait>"
+        )
+
+
+_living: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    # Those who wait and hold are the parent's. The journal is too: its thread does not run here.
+    for scheduler in list(_living):
+        scheduler._gate.forget_requests()
+
+
+def _at_exit() -> None:
+    for scheduler in list(_living):
+        scheduler._gate.end_journal()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)

@@ -1,0 +1,52 @@
+"""What a model says that a call used, wherever it says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The tokens of one call."""
+
+    input_tokens: int
+    output_tokens: int
+    #: The model that answered, where it says so.
+    model: str | None = None
+
+
+def usage_of(answer: object) -> Usage | None:
+    """The usage in an answer of OpenAI's or Anthropic's packages, or in the JSON object behind one.
+
+    Read are ``usage.prompt_tokens`` and ``completion_tokens`` (OpenAI's chat), ``usage.input_tokens`` and
+    ``output_tokens`` (OpenAI's responses; Anthropic, where tokens read from and written to the cache are input too).
+    None where an answer has no usage.
+    """
+    usage = _field(answer, "usage")
+    if usage is None:
+        return None
+    given = _count(usage, "input_tokens", "prompt_tokens")
+    made = _count(usage, "output_tokens", "completion_tokens")
+    if given is None and made is None:
+        return None
+    cached = sum(
+        _count(usage, name) or 0 for name in ("cache_creation_input_tokens", "cache_read_input_tokens")
+    )
+    model = _field(answer, "model")
+    return Usage((given or 0) + cached, made or 0, model if isinstance(model, str) else None)
+
+
+def _field(value: object, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return getattr(value, name, None)
+
+
+def _count(usage: object, *names: str) -> int | None:
+    for name in names:
+        count = _field(usage, name)
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+            return count
+    return None

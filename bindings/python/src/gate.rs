@@ -1,0 +1,308 @@
+//! The desk as Python calls it.
+//!
+//! The lock around the desk is held for the time of one event, never while Python code runs, a future is resolved or
+//! an object is dropped: all of those may call back into here.
+
+use std::mem;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::event::{Event, PoolConfig};
+use fairgate_core::policy::Policy;
+use fairgate_core::units::{TaskWeight, Tokens, Weight};
+use fairgate_journal::{parse_policy, write_fairness, write_whereabouts};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::desk::{Answer, Ask, Desk, name};
+use crate::journal::Journal;
+use crate::owners::Owner;
+use crate::report;
+use crate::usage::Used;
+use crate::wake::{Waiter, refusal_tuple};
+
+/// A pool with those who wait for it.
+#[pyclass(frozen, module = "fairgate._core")]
+pub(crate) struct Gate {
+    desk: Mutex<Desk<Waiter>>,
+}
+
+#[pymethods]
+impl Gate {
+    /// A pool of `capacity` slots under a policy (JSON), in which at most `max_waiting` requests wait.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        policy: &str,
+        capacity: u64,
+        max_waiting: u64,
+        journal: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let mut config = PoolConfig::new(capacity, policy_from(policy)?);
+        config.max_queue = Some(max_waiting);
+        let mut desk = Desk::new(config);
+        if let Some(path) = journal {
+            desk.journal = Some(py.detach(|| Journal::begin(&path, &desk.config))?);
+        }
+        Ok(Self { desk: Mutex::new(desk) })
+    }
+
+    /// Asks for a slot under a number that no other request has: 0 where it is granted, None where it waits, or why it
+    /// is refused. Who waits is woken through `future`, which belongs to `event_loop`, or is a queue where that is None.
+    #[pyo3(signature = (id, agent, weight, cost, priority, attributes, owner, explain, future, event_loop))]
+    #[expect(clippy::too_many_arguments, reason = "one call for each request, on the hot path")]
+    fn ask(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        agent: &str,
+        weight: f64,
+        cost: Option<u64>,
+        priority: i64,
+        attributes: Option<&Bound<'_, PyDict>>,
+        owner: u64,
+        explain: bool,
+        future: Py<PyAny>,
+        event_loop: Option<Py<PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let weight = task_weight(weight)?;
+        let mut all = Attributes::none();
+        for (key, value) in attributes.into_iter().flatten() {
+            all.set(attribute(key.extract()?)?, value.extract::<&str>()?.into());
+        }
+        all.set(Attribute::Agent, agent.into());
+        let ask = Ask {
+            agent: agent.into(),
+            attributes: all,
+            weight,
+            // A weight of 1 stands for a thousand tokens: so many thousandths are so many tokens.
+            cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
+            priority,
+            owner: Owner(owner),
+            explain,
+        };
+        let waiter = Waiter::here(future, event_loop);
+        let answer = self.desk()?.ask(id, ask, waiter);
+        self.deliver(py)?;
+        match answer {
+            Answer::Granted => 0u64.into_py_any(py),
+            Answer::Waits => Ok(py.None()),
+            Answer::Refused(refusal) => refusal_tuple(py, &refusal),
+        }
+    }
+
+    /// Takes a request out that still waits; False where it does not.
+    fn withdraw(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        let withdrawn = self.desk()?.withdraw(id);
+        self.deliver(py)?;
+        Ok(withdrawn)
+    }
+
+    /// Ends a request, whether it waits or holds a slot.
+    fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
+        self.desk()?.cancel(id);
+        self.deliver(py)
+    }
+
+    /// Ends a request that holds a slot, with what it used where that is known.
+    #[pyo3(signature = (id, tokens=None, input_tokens=0, output_tokens=0, model=None))]
+    fn release(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        tokens: Option<u64>,
+        input_tokens: u64,
+        output_tokens: u64,
+        model: Option<String>,
+    ) -> PyResult<()> {
+        let used = Used { tokens, input_tokens, output_tokens, model };
+        self.desk()?.release(id, &used);
+        self.deliver(py)
+    }
+
+    /// Says of a slot that its task or thread will not be the one to give it back.
+    fn disown(&self, id: u64) -> PyResult<()> {
+        self.desk()?.disown(id);
+        Ok(())
+    }
+
+    fn set_capacity(&self, py: Python<'_>, slots: u64) -> PyResult<()> {
+        self.desk()?.set_capacity(slots);
+        self.deliver(py)
+    }
+
+    fn set_policy(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
+        let policy = policy_from(policy)?;
+        self.desk()?.set_policy(policy);
+        self.deliver(py)
+    }
+
+    fn hold(&self, py: Python<'_>, by: &str, flow: &str) -> PyResult<()> {
+        self.operate(py, Event::Hold { by: attribute(by)?, flow: flow.into() })
+    }
+
+    fn resume(&self, py: Python<'_>, by: &str, flow: &str) -> PyResult<()> {
+        self.operate(py, Event::Resume { by: attribute(by)?, flow: flow.into() })
+    }
+
+    fn set_weight(&self, py: Python<'_>, by: &str, flow: &str, weight: u64) -> PyResult<()> {
+        let weight = Weight::new(weight)
+            .map_err(|error| PyValueError::new_err(format!("weight must be {}", error.allowed)))?;
+        self.operate(py, Event::Weight { by: attribute(by)?, flow: flow.into(), weight })
+    }
+
+    fn set_cap(&self, py: Python<'_>, by: &str, flow: &str, slots: Option<u64>) -> PyResult<()> {
+        self.operate(py, Event::Cap { by: attribute(by)?, flow: flow.into(), slots })
+    }
+
+    /// Gives an agent a budget of tokens, or takes it away.
+    fn set_budget(
+        &self,
+        py: Python<'_>,
+        agent: &str,
+        tokens: Option<u64>,
+        waits: bool,
+    ) -> PyResult<()> {
+        self.desk()?.set_budget(agent, tokens, waits);
+        self.deliver(py)
+    }
+
+    /// Sends everybody away who waits or will ask.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.desk()?.close();
+        self.deliver(py)?;
+        self.flush_journal(py)
+    }
+
+    #[getter]
+    fn closed(&self) -> PyResult<bool> {
+        Ok(self.desk()?.is_closed())
+    }
+
+    /// Waits until all events so far are in the journal's file.
+    fn flush_journal(&self, py: Python<'_>) -> PyResult<()> {
+        let disk = self.desk()?.journal.as_ref().map(Journal::disk);
+        py.detach(|| disk.iter().for_each(|disk| disk.flush()));
+        Ok(())
+    }
+
+    /// Ends the journal; the scheduler goes on without.
+    fn end_journal(&self, py: Python<'_>) -> PyResult<()> {
+        let journal = self.desk()?.journal.take();
+        py.detach(|| drop(journal));
+        Ok(())
+    }
+
+    /// Why the journal stopped early, if it did.
+    fn journal_failure(&self) -> PyResult<Option<String>> {
+        let disk = self.desk()?.journal.as_ref().map(Journal::disk);
+        Ok(disk.and_then(|disk| disk.failure()))
+    }
+
+    /// Starts anew with nobody in it: for a child process.
+    fn forget_requests(&self, py: Python<'_>) -> PyResult<()> {
+        self.desk()?.forget_requests();
+        self.deliver(py)
+    }
+
+    /// Everything that is counted, as a dict.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let report = report::Report::of(&*self.desk()?);
+        report.into_dict(py)
+    }
+
+    /// What was used: (agent, model, requests, tokens, input tokens, output tokens) by agent and model.
+    fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let rows = self.desk()?.ledger.rows();
+        let row = |(agent, model, sum): (String, String, crate::usage::Sum)| {
+            (agent, model, sum.requests, sum.tokens, sum.input_tokens, sum.output_tokens)
+        };
+        PyList::new(py, rows.into_iter().map(row).collect::<Vec<_>>())
+    }
+
+    /// Where a request is, and what it waits for, as JSON; None where it neither waits nor holds a slot.
+    fn explain(&self, py: Python<'_>, id: u64) -> PyResult<Option<String>> {
+        let pool = self.desk()?.pool.clone();
+        Ok(py.detach(|| Some(write_whereabouts(&pool.whereabouts(&name(id))?))))
+    }
+
+    /// The decision that granted a slot which is held, with its reasons, as JSON, where they were asked for.
+    fn why(&self, id: u64) -> PyResult<Option<String>> {
+        Ok(self.desk()?.why(id).map(str::to_owned))
+    }
+
+    /// How far every waiting flow is from its share, as JSON.
+    fn fairness(&self) -> PyResult<String> {
+        let fairness = self.desk()?.pool.fairness();
+        Ok(write_fairness(&fairness))
+    }
+
+    /// The policy in force, as JSON.
+    fn policy(&self) -> PyResult<String> {
+        Ok(fairgate_journal::format_policy(self.desk()?.pool.policy()))
+    }
+}
+
+impl Gate {
+    fn desk(&self) -> PyResult<MutexGuard<'_, Desk<Waiter>>> {
+        let broken = "an earlier call failed half-way: this scheduler cannot be used any more";
+        self.desk.lock().map_err(|_| PyRuntimeError::new_err(broken))
+    }
+
+    fn operate(&self, py: Python<'_>, event: Event) -> PyResult<()> {
+        self.desk()?.operate(event);
+        self.deliver(py)
+    }
+
+    /// Tells those for whom there is news. Where somebody's loop is closed, what was theirs goes to the next.
+    ///
+    /// An interrupt ends this early; what is left in the outbox goes out with the next call.
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        loop {
+            let mut desk = self.desk()?;
+            let discarded = mem::take(&mut desk.discarded);
+            let notice = desk.outbox.pop_front();
+            drop(desk);
+            drop(discarded);
+            let Some(notice) = notice else { return Ok(()) };
+            if let Err(error) = notice.waiter.wake(py, &notice.news) {
+                if !error.is_instance_of::<PyException>(py) {
+                    self.desk()?.outbox.push_front(notice);
+                    return Err(error);
+                }
+                self.desk()?.cancel(notice.id);
+            }
+        }
+    }
+}
+
+fn policy_from(text: &str) -> PyResult<Policy> {
+    parse_policy(text).map_err(|error| PyValueError::new_err(format!("policy: {error}")))
+}
+
+fn attribute(name: &str) -> PyResult<Attribute> {
+    Attribute::from_name(name).ok_or_else(|| {
+        let known = Attribute::ALL.map(Attribute::name).join(", ");
+        PyValueError::new_err(format!("{name:?} is no attribute; there are {known}"))
+    })
+}
+
+/// A weight in exact thousandths.
+fn task_weight(weight: f64) -> PyResult<TaskWeight> {
+    let wrong = || {
+        PyValueError::new_err(format!(
+            "weight must be 0.001 to 1000000 with at most three decimals, not {weight}"
+        ))
+    };
+    let thousandths = (weight * 1000.0).round();
+    let in_range = (1.0..=1e9).contains(&thousandths);
+    if !in_range || (thousandths / 1000.0 - weight).abs() > 1e-9 * weight {
+        return Err(wrong());
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    let thousandths = thousandths as u64;
+    TaskWeight::from_thousandths(thousandths).map_err(|_| wrong())
+}

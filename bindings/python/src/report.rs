@@ -1,0 +1,117 @@
+//! What the desk has counted, copied out under the lock and made into Python objects after it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::agents::{Agent, WAIT_BUCKETS_US};
+use crate::desk::Desk;
+
+/// Everything that is counted.
+pub(crate) struct Report {
+    capacity: u64,
+    flying: u64,
+    waiting: u64,
+    parked: u64,
+    max_waiting: u64,
+    ticks: u64,
+    now_us: u64,
+    alpha_millionths: Option<u32>,
+    closed: bool,
+    agents: Vec<AgentReport>,
+}
+
+struct AgentReport {
+    name: String,
+    counts: [(&'static str, u64); 7],
+    oldest_age_ticks: Option<u64>,
+    waits: Vec<u64>,
+    refusals: Vec<(&'static str, u64)>,
+    budget: Option<[(&'static str, u64); 3]>,
+}
+
+impl Report {
+    pub(crate) fn of<W>(desk: &Desk<W>) -> Self {
+        let mut ages = desk.oldest_ages();
+        let agents = desk.agents.iter().enumerate();
+        let mut agents: Vec<_> =
+            agents.map(|(i, its)| AgentReport::of(its, ages.remove(&i))).collect();
+        agents.sort_by(|a, b| a.name.cmp(&b.name));
+        let pool = &desk.pool;
+        Self {
+            capacity: pool.capacity(),
+            flying: pool.flying(),
+            waiting: pool.waiting(),
+            parked: desk.parked(),
+            max_waiting: desk.config.max_queue.unwrap_or(u64::MAX),
+            ticks: pool.ticks().0,
+            now_us: pool.now().0,
+            alpha_millionths: pool.alpha().map(|alpha| alpha.millionths()),
+            closed: desk.is_closed(),
+            agents,
+        }
+    }
+
+    pub(crate) fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("capacity", self.capacity)?;
+        dict.set_item("flying", self.flying)?;
+        dict.set_item("waiting", self.waiting)?;
+        dict.set_item("waiting_for_budget", self.parked)?;
+        dict.set_item("max_waiting", self.max_waiting)?;
+        dict.set_item("ticks", self.ticks)?;
+        dict.set_item("now_us", self.now_us)?;
+        dict.set_item("alpha_millionths", self.alpha_millionths)?;
+        dict.set_item("closed", self.closed)?;
+        dict.set_item("wait_buckets_us", WAIT_BUCKETS_US)?;
+        let agents = self.agents.into_iter().map(|agent| agent.into_dict(py));
+        dict.set_item("agents", PyList::new(py, agents.collect::<PyResult<Vec<_>>>()?)?)?;
+        Ok(dict)
+    }
+}
+
+impl AgentReport {
+    fn of(agent: &Agent, oldest_age_ticks: Option<u64>) -> Self {
+        let mut refusals: Vec<_> = agent.refusals.iter().map(|(code, n)| (*code, *n)).collect();
+        refusals.sort_unstable();
+        Self {
+            name: agent.name.to_string(),
+            counts: [
+                ("waiting", agent.waiting),
+                ("waiting_for_budget", agent.parked),
+                ("flying", agent.flying),
+                ("depth_thousandths", agent.depth_thousandths),
+                ("grants", agent.grants),
+                ("withdrawals", agent.withdrawals),
+                ("waited_us", agent.waited_us),
+            ],
+            oldest_age_ticks,
+            waits: agent.waits.to_vec(),
+            refusals,
+            budget: agent.budget.as_ref().map(|its| {
+                [("limit", its.limit), ("spent", its.spent), ("reserved", its.reserved)]
+            }),
+        }
+    }
+
+    fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("name", self.name)?;
+        for (key, count) in self.counts {
+            dict.set_item(key, count)?;
+        }
+        dict.set_item("oldest_age_ticks", self.oldest_age_ticks)?;
+        dict.set_item("waits", self.waits)?;
+        let refusals = PyDict::new(py);
+        for (code, count) in self.refusals {
+            refusals.set_item(code, count)?;
+        }
+        dict.set_item("refusals", refusals)?;
+        let budget = self.budget.map(|its| {
+            let budget = PyDict::new(py);
+            its.iter().try_for_each(|(key, tokens)| budget.set_item(key, tokens))?;
+            PyResult::Ok(budget)
+        });
+        dict.set_item("budget", budget.transpose()?)?;
+        Ok(dict)
+    }
+}

@@ -1,0 +1,107 @@
+"""The package as others get it: a wheel, or the source, in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def quickstart() -> tuple[str, str]:
+    """The first program of the quickstart, and what it prints."""
+    page = (ROOT / "docs" / "python" / "quickstart.md").read_text()
+    found = re.search(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, re.M | re.S)
+    assert found is not None
+    return found[1], found[2]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """The Python of a new environment."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    return tmp_path / "venv" / "bin" / "python"
+
+
+def install(python: Path, *what: str, env: dict[str, str] | None = None) -> None:
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what]
+    run = subprocess.run(pip, capture_output=True, text=True, timeout=550, env=env)
+    assert run.returncode == 0, run.stderr
+
+
+def run_quickstart(python: Path, folder: Path) -> None:
+    program, printed = quickstart()
+    (folder / "quickstart.py").write_text(program)
+    run = subprocess.run(
+        [str(python), "quickstart.py"], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, printed, "")
+
+
+def test_the_wheel_installs_without_rust_and_the_quickstart_runs(fresh: Path, tmp_path: Path) -> None:
+    wheels = os.environ.get("FAIRGATE_WHEELS")
+    if wheels is None:
+        pytest.skip("`cargo xtask test` builds the wheel and says where")
+    without_rust = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    assert not any((Path(folder) / "cargo").exists() for folder in without_rust["PATH"].split(":"))
+    install(fresh, "--no-index", "--find-links", wheels, "fairgate", env=without_rust)
+    run_quickstart(fresh, tmp_path)
+    typed = subprocess.run(
+        [str(fresh), "-c", "import fairgate, pathlib; print(*pathlib.Path(fairgate.__file__).parent.glob('*py*.typed'))"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert typed.stdout.strip().endswith("py.typed")
+
+
+@pytest.mark.timeout(600)
+def test_the_source_installs_and_the_quickstart_runs(fresh: Path, tmp_path: Path) -> None:
+    install(fresh, str(ROOT / "bindings" / "python"))
+    run_quickstart(fresh, tmp_path)
+
+
+def test_the_types_are_complete(tmp_path: Path) -> None:
+    program = tmp_path / "typed.py"
+    program.write_text(
+        """
+import fairgate
+
+scheduler = fairgate.Scheduler(capacity=2, policy="share", weights={"a": 1}, budgets={"a": fairgate.Budget(5)})
+
+
+async def call() -> float:
+    async with scheduler.slot("a", weight=2.0) as slot:
+        slot.settle(tokens=5)
+        return slot.waited
+
+
+@scheduler.scheduled(agent_id="a")
+async def kept(x: int) -> str:
+    return str(x)
+
+
+async def uses() -> str:
+    return await kept(3)
+
+
+reveal_type(scheduler.snapshot().agents["a"].depth)
+scheduler.slot(5)
+"""
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert 'Revealed type is "float"' in run.stdout
+    errors = [line for line in run.stdout.splitlines() if ": error:" in line]
+    assert len(errors) == 1 and 'expected "str"' in errors[0], run.stdout

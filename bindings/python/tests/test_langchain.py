@@ -1,0 +1,142 @@
+"""LangChain's packages, as they are on PyPI, against the simulated model."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import httpx2
+import openai
+import pytest
+from conftest import Model
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_openai import ChatOpenAI
+from waiting import idle, until, waiting
+
+import fairgate
+import fairgate.adapters.langchain
+import fairgate.adapters.openai
+
+OUT = Model.OUTPUT_TOKENS
+
+
+def used(scheduler: fairgate.Scheduler) -> list[tuple[str, str, int, int]]:
+    return [(c.agent, c.model, c.requests, c.output_tokens) for c in scheduler.costs()]
+
+
+@pytest.fixture
+def scheduler() -> fairgate.Scheduler:
+    return fairgate.Scheduler(capacity=1)
+
+
+@pytest.fixture
+async def chat(model: Model) -> AsyncIterator[ChatOpenAI]:
+    # HTTP clients of its own: LangChain shares one among all models, and each test has its own event loop.
+    with httpx2.Client() as sync_http:
+        async with httpx2.AsyncClient() as async_http:
+            yield ChatOpenAI(
+                model="gpt-4o-mini",
+                base_url=f"{model.url}/v1",
+                api_key="none",  # type: ignore[arg-type]
+                max_retries=0,
+                http_client=sync_http,
+                http_async_client=async_http,
+            )
+
+
+@pytest.fixture
+def scheduled(chat: ChatOpenAI, scheduler: fairgate.Scheduler) -> ChatOpenAI:
+    return fairgate.adapters.langchain.schedule(chat, scheduler, agent="analyst")
+
+
+def test_calls_through_a_chain_settle_what_they_used(
+    chat: ChatOpenAI, scheduled: ChatOpenAI, scheduler: fairgate.Scheduler
+) -> None:
+    assert isinstance(scheduled, ChatOpenAI) and type(scheduled).__name__ == "ChatOpenAI"
+    chain = ChatPromptTemplate.from_messages([("user", "What is the time in {city}?")]) | scheduled
+    answer = chain.invoke({"city": "Lisbon"})
+    assert answer.usage_metadata is not None and answer.usage_metadata["output_tokens"] == OUT
+    chain.batch([{"city": "Porto"}, {"city": "Faro"}])
+    assert used(scheduler) == [("analyst", "gpt-4o-mini", 3, 3 * OUT)]
+    chat.invoke("The original is as it was.")
+    assert scheduler.snapshot().agents["analyst"].grants == 3
+    assert idle(scheduler)
+
+
+async def test_async_calls_take_turns(scheduled: ChatOpenAI, scheduler: fairgate.Scheduler) -> None:
+    with fairgate.agent("writer"):
+        await asyncio.gather(*(scheduled.ainvoke("hello") for _ in range(5)))
+    assert used(scheduler) == [("writer", "gpt-4o-mini", 5, 5 * OUT)]
+    assert idle(scheduler)
+
+
+async def test_streams_hold_their_slot_to_the_end(
+    scheduled: ChatOpenAI, scheduler: fairgate.Scheduler
+) -> None:
+    for _ in scheduled.stream("hello"):
+        pass
+    async for chunk in scheduled.astream("hello"):
+        if chunk.content:
+            assert scheduler.snapshot().flying == 1
+    assert used(scheduler) == [("analyst", "gpt-4o-mini", 2, 2 * OUT)]
+    stream = scheduled.astream("hello")
+    await anext(aiter(stream))
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert idle(scheduler)
+    sync_stream = scheduled.stream("hello")
+    next(sync_stream)
+    sync_stream.close()  # type: ignore[attr-defined]
+    assert idle(scheduler)
+
+
+async def test_a_call_that_fails_or_is_cancelled_gives_its_slot_back(
+    scheduled: ChatOpenAI, scheduler: fairgate.Scheduler
+) -> None:
+    with pytest.raises(openai.InternalServerError):
+        scheduled.invoke("[sim:fault=status=500] hello")
+    hanging = asyncio.create_task(scheduled.ainvoke("[sim:fault=hang] hello"))
+    await until(lambda: scheduler.snapshot().flying == 1)
+    next_ = asyncio.create_task(scheduled.ainvoke("hello"))
+    await until(waiting(scheduler, 1))
+    hanging.cancel()
+    assert (await next_).content
+    assert idle(scheduler)
+
+
+def test_refusals_are_fairgates_own(scheduled: ChatOpenAI, scheduler: fairgate.Scheduler) -> None:
+    scheduler.set_budget("analyst", 0)
+    with pytest.raises(fairgate.BudgetExceeded):
+        scheduled.invoke("hello")
+    with scheduler.slot("other"), pytest.raises(fairgate.WouldDeadlock), fairgate.agent("x"):
+        scheduled.invoke("hello")
+
+
+def test_a_client_that_is_scheduled_underneath_is_not_scheduled_twice(
+    chat: ChatOpenAI, scheduler: fairgate.Scheduler
+) -> None:
+    fairgate.adapters.openai.attach(chat.root_client, scheduler, agent="inner")
+    outer = fairgate.adapters.langchain.schedule(chat, scheduler, agent="outer")
+    outer.invoke("hello")
+    for _ in outer.stream("hello", stream_usage=True):
+        pass
+    assert used(scheduler) == [("outer", "gpt-4o-mini", 2, 2 * OUT)]
+    chat.invoke("hello")
+    assert used(scheduler)[0][:3] == ("inner", "gpt-4o-mini", 1)
+
+
+async def test_models_that_only_know_threads_are_scheduled_too(scheduler: fairgate.Scheduler) -> None:
+    model = fairgate.adapters.langchain.schedule(FakeListChatModel(responses=["one two"]), scheduler)
+    assert model.invoke("hello").content == "one two"
+    assert (await model.ainvoke("hello")).content == "one two"
+    assert "".join([str(chunk.content) for chunk in model.stream("hello")]) == "one two"
+    assert "".join([str(chunk.content) async for chunk in model.astream("hello")]) == "one two"
+    assert scheduler.snapshot().agents["default"].grants == 4
+    threads = [threading.Thread(target=model.invoke, args=("hello",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert scheduler.snapshot().agents["default"].grants == 8
+    assert idle(scheduler)

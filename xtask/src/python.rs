@@ -1,0 +1,179 @@
+//! Python: virtual environments for chores that need packages from PyPI, and the chores of `bindings/python`.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use crate::step::Step;
+use crate::{Refusal, cargo, tools};
+
+/// The Python package.
+const PACKAGE: &str = "bindings/python";
+const MANIFEST: &str = "bindings/python/Cargo.toml";
+
+/// A virtual environment under `target/`.
+pub(crate) struct Venv {
+    folder: PathBuf,
+    /// The steps that make it; none where it is there and has what it should.
+    steps: Vec<Step>,
+}
+
+impl Venv {
+    /// The steps that make it, to run before any of its programs.
+    pub(crate) fn take_steps(&mut self) -> Vec<Step> {
+        std::mem::take(&mut self.steps)
+    }
+
+    /// A step that runs one of its programs, such as `python` or `pytest`.
+    pub(crate) fn step(&self, name: &str, program: &str, args: &[&str]) -> Step {
+        Step::new(name, &self.program(program), args)
+    }
+
+    /// The path of one of its programs.
+    pub(crate) fn program(&self, program: &str) -> String {
+        self.folder.join("bin").join(program).to_string_lossy().into_owned()
+    }
+}
+
+/// The virtual environment of that name, with what a requirements file (its path from the root) lists. It is made
+/// anew where the file has changed since.
+pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, Refusal> {
+    let wanted = fs::read_to_string(root.join(requirements))
+        .map_err(|error| Refusal(format!("cannot read {requirements}: {error}")))?;
+    let folder = target(root).join("venv").join(name);
+    // Written when everything is installed, so that half an environment is not taken for a whole one.
+    let stamp = folder.join("requirements-installed.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(Venv { folder, steps: Vec::new() });
+    }
+    let mut venv = Venv { folder, steps: need_python() };
+    let place = venv.folder.to_string_lossy().into_owned();
+    let make = ["-m", "venv", "--clear", &*place];
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+    let install = venv.step(
+        &format!("packages of {name}"),
+        "python",
+        &[&pip, &[requirements] as &[&str]].concat(),
+    );
+    let done = ["-f", requirements, &*stamp.to_string_lossy()];
+    venv.steps.extend([
+        Step::new(&format!("venv {name}"), "python3", &make),
+        install,
+        Step::new(&format!("venv {name} is whole"), "cp", &done),
+    ]);
+    Ok(venv)
+}
+
+/// `cargo xtask wheel`: a wheel of the package in `target/wheels`, which installs without Rust.
+pub(crate) fn wheel_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let mut venv = test_venv(root)?;
+    let mut steps = venv.take_steps();
+    steps.push(build_wheel(root, &venv));
+    Ok(steps)
+}
+
+/// `cargo xtask test python`: the lints of the package's Rust and Python parts, then its tests: a wheel, installed into
+/// the tests' environment, and pytest, with the programs that the tests run built beside: the command `fairgate`, and
+/// the simulated model.
+pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let mut venv = test_venv(root)?;
+    let mut steps = venv.take_steps();
+    steps.extend(lint_steps(root, &venv));
+    steps.push(build_wheel(root, &venv));
+    steps.push(install_wheel(root, &venv));
+    let programs = ["build", "-p", "fairgate", "-p", "fairgate-sim"];
+    steps.push(cargo("programs for pytest", &programs));
+    let program = |name| target(root).join("debug").join(name).to_string_lossy().into_owned();
+    let pytest = ["-m", "pytest", "--quiet", "-c", "bindings/python/pyproject.toml"];
+    let tests = [&pytest, &["--rootdir", PACKAGE, "bindings/python/tests"] as &[&str]].concat();
+    steps.push(
+        venv.step("pytest", "python", &tests)
+            .env("FAIRGATE_BINARY", &program("fairgate"))
+            .env("FAIRGATE_SIM_BINARY", &program("fairgate-sim"))
+            .env("FAIRGATE_WHEELS", &wheels(root)),
+    );
+    Ok(steps)
+}
+
+fn lint_steps(root: &Path, venv: &Venv) -> Vec<Step> {
+    let clippy = ["clippy", "--manifest-path", MANIFEST, "--all-targets", "--", "-Dwarnings"];
+    let mypy = ["--config-file", "bindings/python/pyproject.toml", "-p", "fairgate"];
+    let source = root.join(PACKAGE).join("python");
+    vec![
+        cargo("format of Python", &["fmt", "--manifest-path", MANIFEST, "--check"]),
+        cargo("clippy of Python", &clippy),
+        venv.step("mypy", "mypy", &mypy).env("MYPYPATH", &source.to_string_lossy()),
+    ]
+}
+
+/// `cargo xtask bench python`: grants per second beside loco-agent, which only the bench's environment has.
+pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    let mut tests = test_venv(root)?;
+    let mut bench = venv(root, "python-bench", "bindings/python/bench/requirements.txt")?;
+    let mut steps = tests.take_steps();
+    steps.extend(bench.take_steps());
+    steps.push(build_wheel(root, &tests));
+    steps.push(install_wheel(root, &bench));
+    let run = [&["bindings/python/bench/grants.py"], args].concat();
+    steps.push(bench.step("bench python", "python", &run));
+    Ok(steps)
+}
+
+fn test_venv(root: &Path) -> Result<Venv, Refusal> {
+    venv(root, "python-tests", "bindings/python/requirements-test.txt")
+}
+
+fn build_wheel(root: &Path, venv: &Venv) -> Step {
+    let args = ["build", "--release", "--locked", "--manifest-path", MANIFEST, "--out"];
+    venv.step("wheel", "maturin", &[&args, &[&*wheels(root)] as &[&str]].concat())
+}
+
+fn install_wheel(root: &Path, venv: &Venv) -> Step {
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    let fresh = ["--force-reinstall", "--no-deps", "--no-index", "--find-links"];
+    let wheels = wheels(root);
+    let args = [&pip[..], &fresh, &[&*wheels, "fairgate"]].concat();
+    venv.step("install wheel", "python", &args)
+}
+
+fn wheels(root: &Path) -> String {
+    target(root).join("wheels").to_string_lossy().into_owned()
+}
+
+/// Where cargo puts what it builds.
+fn target(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+/// Python with the modules that make environments. Debian keeps those apart from the interpreter.
+fn need_python() -> Vec<Step> {
+    let mut steps = tools::need_debian("python3", "python3");
+    let made =
+        std::process::Command::new("python3").args(["-c", "import ensurepip, venv"]).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        steps.extend(tools::install_debian("python3-venv"));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_made_once_for_each_list() {
+        let root = env::temp_dir().join(format!("fairgate-xtask-{}", std::process::id()));
+        let folder = target(&root).join("venv/test-of-xtask");
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::create_dir_all(&root).expect("a root");
+        fs::write(root.join("list.txt"), "one==1\n").expect("a list");
+        let steps = || venv(&root, "test-of-xtask", "list.txt").map(|venv| venv.steps.len());
+        assert!(steps().is_ok_and(|count| count >= 3));
+        fs::write(folder.join("requirements-installed.txt"), "one==1\n").expect("a stamp");
+        assert_eq!(steps(), Ok(0));
+        fs::write(root.join("list.txt"), "one==2\n").expect("another list");
+        assert!(steps().is_ok_and(|count| count >= 3));
+        assert!(venv(&root, "test-of-xtask", "no-list.txt").is_err());
+        fs::remove_dir_all(&folder).expect("it is ours");
+        fs::remove_dir_all(&root).expect("it is ours");
+    }
+}
