@@ -1,19 +1,20 @@
-//! `cargo xtask bench core`: the benchmarks, which live in the crate `fairgate-bench`; `bench python`: those of the
-//! Python package.
+//! `cargo xtask bench core` and `bench gateway`: the benchmarks, which live in the crate `fairgate-bench`;
+//! `bench python`: those of the Python package.
 
 use std::path::Path;
 
 use crate::step::Step;
-use crate::{Refusal, cargo, python};
+use crate::{Refusal, cargo, gateway, python};
 
 /// What follows `core` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
 /// do without where it is not.
 pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     match what {
         "core" => {}
+        "gateway" => return gateway::bench_steps(root, args),
         "python" => return python::bench_steps(root, args),
         _ => {
-            let there_are = "there are `core` and `python`";
+            let there_are = "there are `core`, `gateway` and `python`";
             return Err(Refusal(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }

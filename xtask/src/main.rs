@@ -6,6 +6,7 @@
 
 mod bench;
 mod fuzz;
+mod gateway;
 mod lint;
 mod mutants;
 mod python;
@@ -26,8 +27,12 @@ Usage: cargo xtask <chore>
 
   test                            everything that CI runs: lint, then all tests
   test python                     of these, what the Python package needs
+  test sdk                        of these, the SDKs' tests of the gateway
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
+  bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
+  soak [--seconds N]              the gateway at load while clients leave and programs are killed;
+                                  600 seconds unless told otherwise
   bench python [options]          grants per second of the Python package beside loco-agent
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
@@ -36,7 +41,8 @@ Usage: cargo xtask <chore>
   help                            this text
 
 What a chore needs and the machine lacks is installed: Debian packages with apt-get, cargo
-subcommands with cargo install, Python packages with pip into environments under target/venv.
+subcommands with cargo install, Python packages with pip into environments under target/venv,
+npm packages under target/npm.
 ";
 
 fn main() -> ExitCode {
@@ -56,8 +62,10 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     let steps = match args {
         ["test"] => test::steps(&root)?,
         ["test", "python"] => python::steps(&root)?,
+        ["test", "sdk"] => gateway::sdk_steps(&root)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
+        ["soak", rest @ ..] => gateway::soak_steps(&root, rest),
         ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
         ["mutants", rest @ ..] => mutants::steps(rest),

@@ -140,7 +140,7 @@ fn wheels(root: &Path) -> String {
 }
 
 /// Where cargo puts what it builds.
-fn target(root: &Path) -> PathBuf {
+pub(crate) fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
 

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use crate::step::Step;
-use crate::{Refusal, cargo, lint, python};
+use crate::{Refusal, cargo, gateway, lint, python};
 
 pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut steps = lint::steps();
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
+    steps.extend(gateway::sdk_steps(root)?);
     steps.extend(python::steps(root)?);
     Ok(steps)
 }

@@ -37,6 +37,11 @@ pub(crate) fn need_cargo(package: &str) -> Option<Step> {
     (!on_path(package) && !in_cargo_home(package)).then(install)
 }
 
+/// Whether a program is there, on the path or among cargo's own.
+pub(crate) fn has(program: &str) -> bool {
+    on_path(program) || in_cargo_home(program)
+}
+
 fn on_path(program: &str) -> bool {
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .any(|dir| dir.join(program).is_file())

@@ -1,0 +1,114 @@
+//! The chores of the gateway: the SDKs' tests, the benchmark beside its peers, the soak.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::python::{self, Venv, target};
+use crate::step::Step;
+use crate::{Refusal, cargo, tools};
+
+/// `cargo xtask test sdk`: the official SDKs, and schemathesis on the admin API, against `fairgate serve`.
+pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let mut venv = python::venv(root, "sdk-tests", "tests/sdk/requirements.txt")?;
+    let mut node = node_modules(root, "sdk-tests", "tests/sdk")?;
+    let mut steps = venv.take_steps();
+    steps.append(&mut node.steps);
+    steps.push(cargo("fairgate for the SDKs", &["build", "-p", "fairgate"]));
+    let binary = target(root).join("debug/fairgate");
+    let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/sdk"];
+    steps.push(
+        venv.step("SDKs and schemathesis", "python", &pytest)
+            .env("FAIRGATE_BIN", &binary.to_string_lossy())
+            .env("FAIRGATE_NODE_MODULES", &node.modules.to_string_lossy())
+            .env("PYTHONDONTWRITEBYTECODE", "1"),
+    );
+    Ok(steps)
+}
+
+/// `cargo xtask bench gateway`: what follows goes to the benchmark as it is.
+pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    let mut steps = tools::need_debian("wrk", "wrk");
+    if !Path::new("/usr/sbin/nginx").exists() {
+        steps.extend(tools::need_debian("nginx", "nginx-light"));
+    }
+    // Its default TLS would build a C library for minutes; plain HTTP is all that is asked of it.
+    if !tools::has("oha") {
+        steps.extend(tools::need_debian("pkg-config", "pkg-config"));
+        steps.extend(tools::install_debian("libssl-dev"));
+        let tls = ["--no-default-features", "--features", "native-tls"];
+        let install = [&["install", "--locked", "oha"], &tls[..]].concat();
+        steps.push(cargo("install oha", &install));
+    }
+    let mut litellm = python::venv(root, "litellm", "tests/peers/requirements.txt")?;
+    steps.extend(litellm.take_steps());
+    let mut portkey = node_modules(root, "portkey", "tests/peers")?;
+    steps.append(&mut portkey.steps);
+    steps.push(release());
+    let script = portkey.modules.join("@portkey-ai/gateway/build/start-server.js");
+    steps.push(measured(root, "gateway", args, Some((&litellm, &script))));
+    Ok(steps)
+}
+
+/// `cargo xtask soak`: what follows goes to it as it is.
+pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Vec<Step> {
+    vec![release(), measured(root, "soak", args, None)]
+}
+
+fn release() -> Step {
+    let programs = ["-p", "fairgate", "-p", "fairgate-sim", "-p", "fairgate-bench"];
+    cargo("release build", &[&["build", "--release"], &programs[..]].concat())
+}
+
+fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)>) -> Step {
+    let program = |name: &str| target(root).join("release").join(name).display().to_string();
+    let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));
+    let mut words = vec![what.to_owned(), "--fairgate".into(), fairgate, "--sim".into(), sim];
+    if let Some((litellm, portkey)) = peers {
+        words.extend(["--litellm".into(), litellm.program("litellm")]);
+        words.extend(["--portkey".into(), portkey.display().to_string()]);
+    }
+    words.extend(args.iter().map(|&arg| arg.to_owned()));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    Step::new(what, &program("fairgate-bench"), &words)
+}
+
+/// Packages from npm, in a folder under `target/`.
+struct NodeModules {
+    modules: PathBuf,
+    /// The steps that install them; none where they are there.
+    steps: Vec<Step>,
+}
+
+/// What the package.json and package-lock.json of a folder list, installed as they list it.
+fn node_modules(root: &Path, name: &str, source: &str) -> Result<NodeModules, Refusal> {
+    let folder = target(root).join("npm").join(name);
+    let modules = folder.join("node_modules");
+    let lock = root.join(source).join("package-lock.json");
+    let wanted = fs::read_to_string(&lock)
+        .map_err(|error| Refusal(format!("cannot read {}: {error}", lock.display())))?;
+    // Copied when everything is installed, so that half an installation is not taken for a whole one.
+    let stamp = folder.join("installed.json");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(NodeModules { modules, steps: Vec::new() });
+    }
+    fs::create_dir_all(&folder)
+        .map_err(|error| Refusal(format!("cannot make {}: {error}", folder.display())))?;
+    let mut steps = tools::need_debian("node", "nodejs");
+    steps.extend(tools::need_debian("npm", "npm"));
+    let (place, lock) = (folder.display().to_string(), lock.display().to_string());
+    let package = root.join(source).join("package.json").display().to_string();
+    steps.extend([
+        Step::new(&format!("list of {name}"), "cp", &["-f", &package, &lock, &place]),
+        Step::new(
+            &format!("npm packages of {name}"),
+            "npm",
+            &["ci", "--prefix", &place, "--no-audit", "--no-fund", "--ignore-scripts"],
+        ),
+        Step::new(
+            &format!("npm packages of {name} are whole"),
+            "cp",
+            &["-f", &lock, &stamp.display().to_string()],
+        ),
+    ]);
+    Ok(NodeModules { modules, steps })
+}
