@@ -8,10 +8,15 @@ use crate::step::Step;
 
 /// The steps that install a Debian package, where `program` is not on the path.
 pub(crate) fn need_debian(program: &str, package: &str) -> Vec<Step> {
-    match on_path(program) {
-        true => Vec::new(),
-        false => install_debian(package),
-    }
+    if on_path(program) { Vec::new() } else { install_debian(package) }
+}
+
+/// The steps that install PostgreSQL's server, whose programs Debian keeps off the path.
+pub(crate) fn need_postgresql() -> Vec<Step> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed =
+        versions.map(|version| version.path().join("bin/initdb")).any(|it| it.is_file());
+    if installed { Vec::new() } else { need_debian("initdb", "postgresql") }
 }
 
 /// The steps that install a Debian package.
