@@ -13,6 +13,7 @@ mod forward;
 mod gateway;
 mod held;
 pub mod identity;
+mod in_flight;
 mod lag;
 pub mod limits;
 pub mod metrics;
@@ -27,7 +28,7 @@ mod stream;
 mod tls;
 mod upstream;
 
-pub use gateway::{Drained, Gateway, GatewayOptions, ReloadError, Reloaded, StartError};
+pub use gateway::{Drained, Gateway, GatewayOptions, ReloadError, StartError};
 pub use phase::{Phase, Stage};
 pub use tls::TlsError;
 pub use upstream::UpstreamError;
