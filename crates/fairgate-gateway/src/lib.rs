@@ -8,7 +8,9 @@
 //! A request's way: [`identity`] → `forward` (reads the body, asks [`limits`] and the budgets, waits at the pool's gate,
 //! reserves, calls the upstream, streams the answer through a meter, settles once) → the ledger.
 
+pub mod admin;
 pub mod app;
+pub mod control;
 mod forward;
 mod gateway;
 mod held;
@@ -16,6 +18,7 @@ pub mod identity;
 mod in_flight;
 mod lag;
 pub mod limits;
+pub mod live;
 pub mod metrics;
 mod phase;
 pub mod pools;
@@ -25,6 +28,7 @@ mod request_id;
 mod rows;
 mod server;
 mod stream;
+pub mod sync;
 mod tls;
 mod upstream;
 
