@@ -15,6 +15,7 @@ mod forward;
 mod gateway;
 mod held;
 pub mod identity;
+mod in_flight;
 mod lag;
 pub mod limits;
 pub mod live;
@@ -31,7 +32,7 @@ pub mod sync;
 mod tls;
 mod upstream;
 
-pub use gateway::{Drained, Gateway, GatewayOptions, ReloadError, Reloaded, StartError};
+pub use gateway::{Drained, Gateway, GatewayOptions, ReloadError, StartError};
 pub use phase::{Phase, Stage};
 pub use tls::TlsError;
 pub use upstream::UpstreamError;

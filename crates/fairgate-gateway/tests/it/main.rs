@@ -2,4 +2,11 @@
 
 mod support;
 
+mod budgets;
+mod encrypted;
+mod ends;
 mod happy;
+mod hostile;
+mod operations;
+mod streaming;
+mod workers;
