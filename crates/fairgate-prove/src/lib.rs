@@ -3,6 +3,7 @@
 
 pub mod evidence;
 pub mod judge;
+pub mod render;
 mod replay;
 pub mod report;
 pub mod scenario;

@@ -307,11 +307,15 @@ fn huge_prompts(scale: &Scale) -> Scenario {
 
 fn clients_leave(scale: &Scale) -> Scenario {
     let (mut leaving, staying) = scale.equals("leaving", "staying");
-    leaving.ask.output_tokens = (400, 400);
-    leaving.ask.max_tokens = 400;
-    leaving.ask.leaves_after = Some(4);
+    // Long enough that nobody could mistake who ended it. What leaves early was expected to use more, so estimates in
+    // flight are large against what is used, and it takes more requests until they do not matter.
+    leaving.ask.output_tokens = (96, 96);
+    leaving.ask.max_tokens = 96;
+    leaving.ask.leaves_after = Some(24);
+    let grants_min = 3 * scale.length.grants_min;
     Scenario {
         level: Level::Tenants,
+        length: Length { grants_min, ..scale.length },
         ..scale.scenario(
             "clients-leave",
             "equal weights: one tenant's clients leave in mid-stream",

@@ -1,6 +1,9 @@
 //! Bars about whether everything went as it should.
 
+use std::collections::HashMap;
+
 use super::Case;
+use crate::replay::Granted;
 use crate::evidence::{Seen, Sighting};
 use crate::report::Bar;
 
@@ -28,32 +31,34 @@ pub(super) fn replayed(case: &Case<'_>) -> Bar {
 
 /// Where the grant of a request and its row say different things.
 fn rows_differ(case: &Case<'_>) -> Vec<String> {
-    let mut granted = std::collections::HashMap::new();
-    for request in case.replay.requests.iter().filter(|request| request.grant.is_some()) {
-        // A request that was tried again was granted again: its last grant is in its final row.
-        granted.insert(request.id.as_ref(), request);
+    // A request that was tried again was granted again: its final row tells of the last grant, and of all its waits.
+    let mut granted: HashMap<&str, (&Granted, u64, u64)> = HashMap::new();
+    for request in &case.replay.requests {
+        let Some(grant) = &request.grant else { continue };
+        let (_, waited, used) = granted.get(&*request.id).copied().unwrap_or((grant, 0, 0));
+        let sums = (waited + grant.waited.0, used + request.used());
+        granted.insert(&request.id, (grant, sums.0, sums.1));
     }
     let mut differences = Vec::new();
     let rows = case.evidence.ledger.rows.iter().filter(|row| row.last);
     for row in rows.filter(|row| row.worker.is_some()) {
-        let Some(request) = granted.remove(row.request.as_str()) else {
+        let Some((grant, waited, _)) = granted.remove(row.request.as_str()) else {
             differences.push(format!("{} has a row and no grant", row.request));
             continue;
         };
-        let Some(grant) = &request.grant else { continue };
-        let worker = grant.worker.as_deref();
-        if row.worker.as_deref() != worker {
-            let there = row.worker.as_deref().unwrap_or("-");
-            let here = worker.unwrap_or("-");
+        let (there, here) = (row.worker.as_deref(), grant.worker.as_deref());
+        if there != here {
+            let [there, here] = [there, here].map(|worker| worker.unwrap_or("-"));
             differences.push(format!("{} ran on {there}, granted on {here}", row.request));
         }
-        if row.waited_us != grant.waited.0 {
-            let (there, here) = (row.waited_us, grant.waited.0);
-            differences.push(format!("{} waited {there} µs, granted after {here} µs", row.request));
+        if row.waited_us != waited {
+            let there = row.waited_us;
+            differences
+                .push(format!("{} waited {there} µs, granted after {waited} µs", row.request));
         }
     }
-    let without = granted.values().filter(|request| request.used() > 0);
-    differences.extend(without.map(|request| format!("{} was granted and has no row", request.id)));
+    let without = granted.into_iter().filter(|(_, (_, _, used))| *used > 0);
+    differences.extend(without.map(|(id, _)| format!("{id} was granted and has no row")));
     differences
 }
 

@@ -19,7 +19,7 @@ use fairgate_store::{
 
 /// What the virtual gateway does wrong.
 #[derive(Clone, Debug, Default)]
-pub struct Flaws {
+pub(crate) struct Flaws {
     /// It gives tenants these weights instead of their own.
     pub weights: BTreeMap<&'static str, u64>,
     /// It does not partition, where it should.
@@ -33,7 +33,7 @@ pub struct Flaws {
 }
 
 /// Plays a scenario through and returns what it left behind.
-pub fn play(scenario: &Scenario, flaws: &Flaws) -> Evidence {
+pub(crate) fn play(scenario: &Scenario, flaws: &Flaws) -> Evidence {
     let mut stage = Stage::new(scenario, flaws);
     stage.run();
     stage.evidence()
