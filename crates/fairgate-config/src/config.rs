@@ -1,5 +1,6 @@
 //! The checked form. Whoever holds a [`Config`] need not check again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,7 +45,7 @@ pub struct TlsConfig {
 /// The database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// `sqlite:PATH` or `postgres://…`. May carry a password: `Debug` hides it.
+    /// `sqlite:PATH` (default `data_dir/fairgate.db`) or `postgres://…`. May carry a password: `Debug` hides it.
     pub url: Secret,
     /// After how many days rows are removed from the ledger; never where absent.
     pub keep_days: Option<u32>,
@@ -64,9 +65,9 @@ pub struct AdminConfig {
 pub struct JournalConfig {
     /// One folder per pool is made in here (default `data_dir/journal`).
     pub folder: PathBuf,
-    /// When a file is full, in bytes.
+    /// When a file is full, in bytes (default 64 MiB).
     pub file_bytes_max: u64,
-    /// How many files a pool keeps.
+    /// How many files a pool keeps (default 16).
     pub files_max: usize,
 }
 
@@ -94,13 +95,16 @@ pub struct LimitsConfig {
 pub struct UpstreamConfig {
     /// Its name: the worker's name in the core, the ledger and the metrics.
     pub name: String,
-    /// Its base, without the `/v1` and what follows, such as `https://api.openai.com`.
+    /// Its base, without the `/v1` and what follows, such as `https://api.openai.com`. See
+    /// [`UpstreamConfig::path_prefix`] for what goes before a request's path.
     pub url: http::Uri,
     /// What it speaks.
     pub dialects: Dialects,
     /// How it knows us.
     pub credential: Option<Credential>,
-    /// How many requests it takes at once; any number where absent.
+    /// What it calls models, by the names that clients use: see [`UpstreamConfig::model_name`].
+    pub aliases: BTreeMap<String, String>,
+    /// How many requests it takes at once; any number where absent. Stated, it works for one pool only.
     pub slots: Option<u64>,
     /// How long things may take.
     pub timeouts: UpstreamTimeouts,
@@ -112,6 +116,19 @@ pub struct UpstreamConfig {
     pub ca: Option<PathBuf>,
     /// Idle connections kept (default 64).
     pub idle_connections_max: usize,
+}
+
+impl UpstreamConfig {
+    /// What this upstream calls a model: its own alias, else the pool's, else what clients say.
+    pub fn model_name<'a>(&'a self, model: &'a ModelConfig) -> &'a str {
+        let own = self.aliases.get(&model.name);
+        own.or(model.upstream_name.as_ref()).unwrap_or(&model.name)
+    }
+
+    /// What goes before a request's path: the path of `url` without a slash at its end, so often nothing.
+    pub fn path_prefix(&self) -> &str {
+        self.url.path().trim_end_matches('/')
+    }
 }
 
 /// Which API dialects an upstream speaks. At least one is true.
@@ -169,7 +186,7 @@ pub struct UpstreamTimeouts {
 /// How an upstream's health is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// The path, such as `/health`; 2xx is well.
+    /// The path from the root of the upstream's host (default `/health`); 2xx is well.
     pub path: String,
     /// How often (default 5 s).
     pub every: Duration,
@@ -195,7 +212,7 @@ pub struct BreakerConfig {
 pub struct PoolConfig {
     /// Its name.
     pub name: String,
-    /// How many requests may fly at once.
+    /// How many requests may fly at once (default: the sum of the workers' slots, where all state theirs).
     pub capacity: u64,
     /// Who goes next. Default: share by group, then tenant, then key. Agents and sessions, which clients name
     /// themselves, share only below a tenant or a key.
@@ -219,9 +236,9 @@ pub struct PoolConfig {
 /// Brownout: who waited longer than `wait` has its output capped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrownoutConfig {
-    /// How long (obleth: 750 ms).
+    /// How long (default 750 ms).
     pub wait: Duration,
-    /// At most this many output tokens then (obleth: 256).
+    /// At most this many output tokens then (default 256).
     pub max_tokens: u64,
 }
 

@@ -1,10 +1,45 @@
-//! The configuration of `fairgate serve`: a YAML file becomes a raw form that remembers its lines, and that becomes one
+//! The configuration of `fairgate serve`: a YAML file becomes a tree that remembers its lines, and that becomes one
 //! checked [`Config`] which the rest of the program trusts. Every default has its home here.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use std::path::Path;
+//!
+//! use fairgate_config::Config;
+//!
+//! let file = Path::new("fairgate.yaml");
+//! let text = "
+//! upstreams:
+//!   - { name: vllm-a, url: http://10.0.0.5:8000, slots: 16 }
+//! pools:
+//!   - { name: llama, models: [llama-3.1-8b], workers: [vlm-a] }
+//! ";
+//! let environment = BTreeMap::new();
+//! let errors = Config::parse(text, file, &environment).unwrap_err();
+//! assert_eq!(
+//!     errors.to_string(),
+//!     r#"fairgate.yaml:5:54: pools[0].workers[0]: no upstream is called "vlm-a"; did you mean "vllm-a"?"#,
+//! );
+//! let config = Config::parse(&text.replace("vlm-a", "vllm-a"), file, &environment)?;
+//! assert_eq!(config.pools[0].capacity, 16);
+//! # Ok::<(), fairgate_config::ConfigErrors>(())
+//! ```
 
 mod config;
+mod defaults;
+mod embedded;
+mod environment;
+mod error;
+mod field;
+mod read;
+mod suggest;
+mod values;
+mod yaml;
 
 pub use config::{
     AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
     HealthConfig, JournalConfig, LimitsConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
     TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
+pub use environment::{Environment, ProcessEnvironment};
+pub use error::{ConfigError, ConfigErrors, Place};

@@ -4,10 +4,14 @@ use arc_swap::ArcSwap;
 use fairgate_config::Config;
 use fairgate_store::{KeyHash, Store};
 
+use crate::held::HeldBytes;
 use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::phase::Phase;
 use crate::pools::Pools;
+use crate::request_id::RequestIds;
+use crate::rows::Rows;
 
 /// The gateway's parts. One for the process, shared by all handlers in an `Arc`.
 pub struct App {
@@ -25,4 +29,12 @@ pub struct App {
     pub pools: Pools,
     /// The hash of the admin token.
     pub admin_token: KeyHash,
+    /// Whether it serves, drains or closes.
+    pub phase: Phase,
+    /// The names of requests.
+    pub(crate) ids: RequestIds,
+    /// Request bodies in memory.
+    pub(crate) held: HeldBytes,
+    /// Rows on their way to the ledger.
+    pub(crate) rows: Rows,
 }

@@ -1,10 +1,17 @@
 //! Who asks: the directory, held in memory, found by the hash of a key.
 
+mod presented;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use fairgate_dialect::Problem;
-use fairgate_store::{Directory, Store, StoreError, UnixMicros};
-use http::HeaderMap;
+use fairgate_store::{Directory, Key, KeyHash, Store, StoreError, Tenant, UnixMicros};
+use http::{HeaderMap, StatusCode};
+use tokio::sync::Mutex;
+
+pub(crate) use presented::presented_secret;
 
 /// Who a request belongs to, and what that caller may do. Made once for each key when the directory is read.
 #[derive(Debug)]
@@ -28,28 +35,130 @@ pub struct Caller {
 }
 
 /// The directory as the gateway uses it. Reading is lock-free; a change swaps the whole.
-pub struct Identity {/* control plane */}
+#[derive(Debug)]
+pub struct Identity {
+    book: ArcSwap<Book>,
+    /// One refresh at a time, so that an older reading never replaces a newer one.
+    refreshing: Mutex<()>,
+}
 
-#[allow(clippy::todo, unused_variables, clippy::unused_async, missing_docs)]
+/// The directory and the callers in it, by the hash of their secret.
+#[derive(Debug)]
+struct Book {
+    directory: Arc<Directory>,
+    callers: HashMap<KeyHash, Entry>,
+}
+
+/// A key, also one that is refused: its owner is told why.
+#[derive(Debug)]
+struct Entry {
+    caller: Arc<Caller>,
+    expires_at: Option<UnixMicros>,
+    revoked: bool,
+    tenant_disabled: bool,
+}
+
 impl Identity {
     /// Reads the directory.
     pub async fn load(store: &Store) -> Result<Self, StoreError> {
-        todo!()
+        Ok(Self::of(store.directory().await?))
+    }
+
+    /// An identity with this directory in it.
+    fn of(directory: Directory) -> Self {
+        Self { book: ArcSwap::from_pointee(Book::new(directory)), refreshing: Mutex::new(()) }
     }
 
     /// The caller behind `Authorization: Bearer …` or `x-api-key: …`. 401 `invalid_api_key` (missing, malformed,
     /// unknown, two different ones), 401 `key_revoked`, 401 `key_expired`, 403 `tenant_disabled`.
+    ///
+    /// Only new requests are asked: what flies when a key is revoked goes on.
     pub fn caller(&self, headers: &HeaderMap, now: UnixMicros) -> Result<Arc<Caller>, Problem> {
-        todo!()
+        let secret = presented_secret(headers)?;
+        let book = self.book.load();
+        let Some(entry) = book.callers.get(&KeyHash::of(secret)) else {
+            return Err(refused(
+                "invalid_api_key",
+                "this API key is not known here; check it, or ask for a new one",
+            ));
+        };
+        entry.admit(now)?;
+        Ok(entry.caller.clone())
     }
 
     /// The directory in force.
     pub fn directory(&self) -> Arc<Directory> {
-        todo!()
+        self.book.load().directory.clone()
     }
 
     /// Reads the directory again where its version is another, and says whether it was.
     pub async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
-        todo!()
+        let _one_at_a_time = self.refreshing.lock().await;
+        if store.directory_version().await? == self.book.load().directory.version {
+            return Ok(false);
+        }
+        let directory = store.directory().await?;
+        self.book.store(Arc::new(Book::new(directory)));
+        Ok(true)
     }
 }
+
+impl Book {
+    fn new(directory: Directory) -> Self {
+        let tenants: HashMap<&str, &Tenant> =
+            directory.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant)).collect();
+        // A key whose tenant is not there was read in the middle of nothing: it is nobody's.
+        let entry =
+            |key: &Key| Some((key.hash, Entry::new(key, tenants.get(key.tenant.as_str())?)));
+        let callers = directory.keys.iter().filter_map(entry).collect();
+        Self { directory: Arc::new(directory), callers }
+    }
+}
+
+impl Entry {
+    fn new(key: &Key, tenant: &Tenant) -> Self {
+        let budgeted = !tenant.limits.budgets.is_empty() || !key.limits.budgets.is_empty();
+        let caller = Caller {
+            group: tenant.group.as_str().into(),
+            tenant: tenant.name.as_str().into(),
+            key: key.id.as_str().into(),
+            models: key.models.clone(),
+            classes: key.classes.clone(),
+            tenant_limits: tenant.limits.clone(),
+            key_limits: key.limits.clone(),
+            budgeted,
+        };
+        Self {
+            caller: Arc::new(caller),
+            expires_at: key.expires_at,
+            revoked: key.revoked_at.is_some(),
+            tenant_disabled: tenant.disabled,
+        }
+    }
+
+    fn admit(&self, now: UnixMicros) -> Result<(), Problem> {
+        if self.revoked {
+            return Err(refused("key_revoked", "this API key was revoked; ask for a new one"));
+        }
+        if self.expires_at.is_some_and(|end| end <= now) {
+            return Err(refused("key_expired", "this API key has expired; ask for a new one"));
+        }
+        if self.tenant_disabled {
+            let message = format!(
+                "tenant {:?} is disabled; an operator of this gateway can enable it",
+                self.caller.tenant
+            );
+            let status = StatusCode::FORBIDDEN;
+            return Err(Problem { status, code: "tenant_disabled", message, param: None });
+        }
+        Ok(())
+    }
+}
+
+/// A 401.
+fn refused(code: &'static str, message: &str) -> Problem {
+    Problem { status: StatusCode::UNAUTHORIZED, code, message: message.to_owned(), param: None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@
 
 pub mod app;
 pub mod identity;
+mod lag;
 pub mod limits;
 pub mod metrics;
 pub mod pools;

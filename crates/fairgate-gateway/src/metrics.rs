@@ -1,10 +1,34 @@
 //! What there is to see, in Prometheus' text format. Every label set is bounded: pools, workers, routes, codes and outcomes
 //! come from the configuration or from the code, never from a client.
+//!
+//! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
 
+mod instruments;
+mod names;
+mod scrape;
+mod status;
+
+use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::registry::Registry;
+
+use self::instruments::{Instruments, PoolLabel, PoolReason, RequestLabels, WorkerOutcome};
+use self::names::Names;
+use self::status::status_label;
+use crate::pools::PoolHandle;
+
+/// What the answer to a scrape is.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// The counters and histograms of the process.
-pub struct Metrics {/* control plane */}
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    instruments: Instruments,
+    names: Names,
+}
 
 /// How one request ended, for the metrics.
 #[derive(Clone, Copy, Debug)]
@@ -31,29 +55,89 @@ pub struct Ended<'a> {
     pub charged: Option<u64>,
 }
 
-#[allow(clippy::todo, unused_variables, missing_docs, clippy::new_without_default)]
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Metrics {
+    /// Nothing counted yet.
     pub fn new() -> Self {
-        todo!()
+        let mut registry = Registry::with_prefix("fairgate");
+        let instruments = Instruments::registered_in(&mut registry);
+        Self { registry, instruments, names: Names::default() }
     }
 
     /// Counts the end of a request. Called once for every request that had a caller.
     pub fn ended(&self, ended: Ended<'_>) {
-        todo!()
+        let to = &self.instruments;
+        let pool = self.names.label(ended.pool);
+        let labels = PoolLabel { pool: pool.clone() };
+        if let Some(waited) = ended.waited {
+            to.wait.get_or_create(&labels).observe(waited.as_secs_f64());
+        }
+        if let Some(first_token) = ended.first_token {
+            to.first_token.get_or_create(&labels).observe(first_token.as_secs_f64());
+        }
+        to.total.get_or_create(&labels).observe(ended.total.as_secs_f64());
+        if let Some(charged) = ended.charged {
+            to.estimated.get_or_create(&labels).inc_by(ended.estimate);
+            to.charged.get_or_create(&labels).inc_by(charged);
+            if ended.estimate > 0 {
+                let ratio = charged as f64 / ended.estimate as f64;
+                to.estimate_ratio.get_or_create(&labels).observe(ratio);
+            }
+        }
+        if let Some(reason) = ended.code {
+            let family = if ended.outcome == "refused" { &to.refusals } else { &to.failures };
+            family.get_or_create(&PoolReason { pool: pool.clone(), reason }).inc();
+        }
+        let status = status_label(ended.status);
+        let labels = RequestLabels { pool, route: ended.route, outcome: ended.outcome, status };
+        to.requests.get_or_create(&labels).inc();
     }
 
     /// Counts a request that had no caller (401), was no route or no HTTP: only by its code.
     pub fn turned_away(&self, code: &'static str) {
-        todo!()
+        let labels = PoolReason { pool: self.names.label("-"), reason: code };
+        self.instruments.refusals.get_or_create(&labels).inc();
     }
 
     /// A worker's attempts by outcome (`ok`, `error`, `timeout`).
     pub fn attempt(&self, pool: &str, worker: &str, outcome: &'static str) {
-        todo!()
+        let (pool, worker) = (self.names.label(pool), self.names.label(worker));
+        let labels = WorkerOutcome { pool, worker, outcome };
+        self.instruments.attempts.get_or_create(&labels).inc();
     }
 
     /// Open connections, by one more or less.
     pub fn connections(&self, change: i64) {
-        todo!()
+        self.instruments.connections.inc_by(change);
+    }
+
+    /// A row that could not be written to the ledger.
+    pub fn ledger_write_failed(&self) {
+        self.instruments.ledger_write_failures.inc();
+    }
+
+    /// Somebody asked the admin API without its token.
+    pub fn admin_denied(&self) {
+        self.instruments.admin_denied.inc();
+    }
+
+    /// Everything, as text, with what the pools look like at this moment. A pool that does not answer within a second
+    /// is shown as not answering.
+    pub async fn render(&self, pools: &[Arc<PoolHandle>]) -> String {
+        let seen = scrape::registry_of(pools).await;
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode_registry(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &seen);
+        let _ = encode_eof(&mut text);
+        text
     }
 }
+
+#[cfg(test)]
+mod tests;

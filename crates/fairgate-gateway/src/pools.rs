@@ -1,55 +1,76 @@
 //! The pools and their upstreams, by model.
 
+mod gates;
+mod handle;
+mod names;
+mod prepare;
+mod traits;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use fairgate_runtime::Gate;
+use arc_swap::ArcSwap;
+use fairgate_config::Config;
 
-/// One pool at work.
-pub struct PoolHandle {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The way into it.
-    pub gate: Gate,
-    // data plane: its configuration (ArcSwap), estimator, workers
-}
+pub use self::handle::{PoolHandle, WorkerView};
+pub use self::prepare::PoolsError;
+pub(crate) use self::handle::Worker;
+pub(crate) use self::prepare::Prepared;
 
-/// How a worker stands, for the live view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerView {
-    /// Its name.
-    pub name: String,
-    /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `draining`.
-    pub state: &'static str,
-    /// How many requests fly on it.
-    pub in_flight: u64,
-    /// How many it takes; any number where absent.
-    pub slots: Option<u64>,
-}
+use crate::upstream::Watcher;
 
 /// All pools. What is served changes as a whole, on reload.
-pub struct Pools {/* data plane */}
+pub struct Pools {
+    served: ArcSwap<Served>,
+}
 
-#[allow(clippy::todo, unused_variables, missing_docs)]
+/// What is served at one time.
+#[derive(Default)]
+struct Served {
+    pools: BTreeMap<Arc<str>, Arc<PoolHandle>>,
+    models: HashMap<Box<str>, Arc<Model>>,
+    upstreams: HashMap<Arc<str>, Arc<Watcher>>,
+}
+
+/// A model, as clients name it.
+pub(crate) struct Model {
+    pub(crate) pool: Arc<PoolHandle>,
+    /// What the upstream calls it, where that is something else.
+    pub(crate) upstream_name: Option<Box<str>>,
+}
+
 impl Pools {
+    /// Starts all pools of a configuration. Needs a tokio runtime.
+    pub(crate) async fn start(config: &Config) -> Result<Self, PoolsError> {
+        let pools = Self { served: ArcSwap::default() };
+        let prepared = pools.prepare(config)?;
+        pools.switch(prepared, config.drain_grace).await;
+        Ok(pools)
+    }
+
     /// All pools, sorted by name.
     pub fn all(&self) -> Vec<Arc<PoolHandle>> {
-        todo!()
+        self.served.load().pools.values().cloned().collect()
+    }
+
+    /// The pool of that name.
+    pub fn named(&self, name: &str) -> Option<Arc<PoolHandle>> {
+        self.served.load().pools.get(name).cloned()
     }
 
     /// The pool that serves a model.
     pub fn serving(&self, model: &str) -> Option<Arc<PoolHandle>> {
-        todo!()
+        self.served.load().models.get(model).map(|model| model.pool.clone())
     }
 
     /// The names of all models, sorted.
     pub fn models(&self) -> Vec<String> {
-        todo!()
+        let mut names: Vec<_> = self.served.load().models.keys().map(|name| (**name).into()).collect();
+        names.sort_unstable();
+        names
     }
-}
 
-#[allow(clippy::todo, missing_docs)]
-impl PoolHandle {
-    pub fn workers(&self) -> Vec<WorkerView> {
-        todo!()
+    pub(crate) fn model(&self, name: &str) -> Option<Arc<Model>> {
+        self.served.load().models.get(name).cloned()
     }
 }

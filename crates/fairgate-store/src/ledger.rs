@@ -235,7 +235,7 @@ pub struct LedgerQuery {
     pub since: Option<UnixMicros>,
     /// Until before when.
     pub until: Option<UnixMicros>,
-    /// At most this many; 1 000 at most.
+    /// At most this many; 1 000 at most, and where it is 0.
     pub limit: u32,
 }
 
@@ -263,6 +263,6 @@ pub struct AuditEntry {
 pub struct AuditQuery {
     /// Only those before this id.
     pub before: Option<i64>,
-    /// At most this many; 1 000 at most.
+    /// At most this many; 1 000 at most, and where it is 0.
     pub limit: u32,
 }

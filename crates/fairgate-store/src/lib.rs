@@ -1,11 +1,21 @@
 //! What Fairgate remembers: groups, tenants and keys, budgets and their reservations, the ledger of attempts, and the
 //! audit trail of every change. SQLite by default, PostgreSQL by URL; one suite of tests runs on both.
 
+mod calendar;
+mod change;
+mod check;
 mod directory;
 mod error;
+mod fit;
 mod ledger;
+mod migrations;
+mod rows;
 mod secret;
+mod sql;
+mod sqlite;
 mod store;
+mod sums;
+mod words;
 
 pub use directory::{
     Budget, Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits, Period, Tenant,

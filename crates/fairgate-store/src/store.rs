@@ -1,5 +1,6 @@
 //! The store: one handle over either database.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::directory::{Change, Changed, Directory, UnixMicros};
@@ -8,6 +9,8 @@ use crate::ledger::{
     Attempt, AuditEntry, AuditQuery, BudgetLeft, Exhausted, LedgerQuery, Reservation, Resolved,
     UsageQuery, UsageRow,
 };
+use crate::sqlite::Sqlite;
+use crate::{check, sql};
 
 /// How a store behaves.
 #[derive(Clone, Debug)]
@@ -24,92 +27,151 @@ impl Default for StoreOptions {
     }
 }
 
-/// A handle to the database. Cheap to clone.
+/// A handle to the database. Cheap to clone; all clones are one store, which one of them closes for all.
 #[derive(Clone, Debug)]
 pub struct Store {
-    // the helper who builds this crate decides
+    backend: Backend,
 }
 
-#[allow(clippy::unused_async, clippy::todo, unused_variables, missing_docs)]
+#[derive(Clone, Debug)]
+enum Backend {
+    Sqlite(Arc<Sqlite>),
+}
+
+/// The same call on whichever database it is.
+macro_rules! on {
+    ($store:expr, $backend:ident => $call:expr) => {
+        match &$store.backend {
+            Backend::Sqlite($backend) => $call.await,
+        }
+    };
+}
+
 impl Store {
     /// Opens `sqlite:PATH`, `sqlite::memory:` or `postgres://…`, brings its schema up to date, and resolves what dead
     /// processes left reserved.
     pub async fn open(url: &str, options: StoreOptions) -> Result<(Self, Resolved), StoreError> {
-        todo!()
+        if let Some(path) = url.strip_prefix("sqlite:") {
+            let (sqlite, resolved) = Sqlite::open(path, &options).await?;
+            return Ok((Self { backend: Backend::Sqlite(Arc::new(sqlite)) }, resolved));
+        }
+        let problem = "must be sqlite:PATH, sqlite::memory: or postgres://USER@HOST/DATABASE";
+        Err(StoreError::Url { url: without_password(url), problem: problem.to_owned() })
     }
 
     /// Everything that the gateway must know to tell who asks.
     pub async fn directory(&self) -> Result<Directory, StoreError> {
-        todo!()
+        on!(self, it => it.directory())
     }
 
     /// The directory's version: cheap, asked now and then by gateways that share a database.
     pub async fn directory_version(&self) -> Result<i64, StoreError> {
-        todo!()
+        on!(self, it => it.directory_version())
     }
 
-    /// Makes a change and writes its audit entry, both or neither.
+    /// Makes a change and writes its audit entry, both or neither. A change that leaves everything as it is (revoking a
+    /// revoked key, a patch with what is there) is no error, no entry, and no new version.
     pub async fn change(
         &self,
         actor: &str,
         at: UnixMicros,
         change: Change,
     ) -> Result<Changed, StoreError> {
-        todo!()
+        check::change(actor, at, &change)?;
+        on!(self, it => it.change(actor, at, change))
     }
 
     /// Holds tokens for a request, where every budget of its tenant and key has room; changes nothing where one has not.
     /// Budgets are those in the database at this moment. Without any budget it holds nothing and says yes.
+    ///
+    /// The tokens belong to the day and month that `at` lies in, and so does what the request is charged in the end, even
+    /// when that is after midnight. A request that already holds tokens holds the new ones instead. Dropping the future
+    /// before it has answered gives back what it may have reserved.
     pub async fn reserve(
         &self,
-        reservation: Reservation,
+        mut reservation: Reservation,
     ) -> Result<Result<(), Exhausted>, StoreError> {
-        todo!()
+        reservation.fit()?;
+        on!(self, it => it.reserve(reservation))
     }
 
-    /// How the budgets of a tenant and one of its keys stand in the periods that `at` lies in.
+    /// How the budgets of a tenant and one of its keys stand in the periods that `at` lies in: the tenant's first, days
+    /// before months.
     pub async fn budgets(
         &self,
         tenant: &str,
         key: Option<&str>,
         at: UnixMicros,
     ) -> Result<Vec<BudgetLeft>, StoreError> {
-        todo!()
+        on!(self, it => it.budgets(tenant, key, at))
     }
 
     /// Writes a row, adds what was charged to the sums of its tenant and key, and ends the request's reservation where
-    /// it has one: all in one transaction. Returns once that is committed, so that it outlives a killed process.
-    pub async fn record(&self, attempt: Attempt) -> Result<(), StoreError> {
-        todo!()
+    /// it is the request's last: all in one transaction. Returns once that is committed, so that it outlives a killed
+    /// process.
+    ///
+    /// A row that is there already is not written or charged again. One that was guessed (`lost`) gives way to the real
+    /// one. Once the row has been handed over, dropping the future does not stop it: it is handed over at the first poll
+    /// unless [`StoreOptions::pending_max`] rows are waiting.
+    pub async fn record(&self, mut attempt: Attempt) -> Result<(), StoreError> {
+        attempt.fit()?;
+        on!(self, it => it.record(attempt))
     }
 
-    /// Sums of rows, the most charged first (days and hours in order).
+    /// Sums of rows, the most charged first (days and hours in order); 10 000 at most.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
-        todo!()
+        on!(self, it => it.usage(query))
     }
 
     /// Rows, newest first.
     pub async fn attempts(&self, query: LedgerQuery) -> Result<Vec<Attempt>, StoreError> {
-        todo!()
+        on!(self, it => it.attempts(query))
     }
 
     /// Changes, newest first.
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>, StoreError> {
-        todo!()
+        on!(self, it => it.audit(query))
     }
 
     /// Removes rows that started before `before`, a bounded number at a time. Sums and audit stay. Says how many went.
     pub async fn prune(&self, before: UnixMicros) -> Result<u64, StoreError> {
-        todo!()
+        let mut removed = 0;
+        loop {
+            let some = on!(self, it => it.prune_some(before))?;
+            removed += some;
+            if some < sql::PRUNE_ROWS.unsigned_abs() {
+                return Ok(removed);
+            }
+        }
     }
 
     /// Whether the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        todo!()
+        on!(self, it => it.ping())
     }
 
     /// Writes what is pending and closes. What is asked afterwards is [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
-        todo!()
+        on!(self, it => it.close())
+    }
+}
+
+/// An address that may be shown: what is between `:` and `@` is hidden.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((user, place)) = rest.rsplit_once('@') else { return url.to_owned() };
+    let user = user.split(':').next().unwrap_or_default();
+    format!("{scheme}://{user}:***@{place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(without_password("pg://u:s3cr@t@host/db"), "pg://u:***@host/db");
+        assert_eq!(without_password("mysql://host/db"), "mysql://host/db");
+        assert_eq!(without_password("nonsense"), "nonsense");
     }
 }

@@ -1,0 +1,61 @@
+//! Every default, once.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use crate::config::{
+    BreakerConfig, CostConfig, Dialects, LimitsConfig, Tokenizer, UpstreamTimeouts,
+};
+
+pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
+pub(crate) const DATA_DIR: &str = "fairgate-data";
+pub(crate) const DRAIN_GRACE: Duration = Duration::from_secs(30);
+
+/// In `data_dir`.
+pub(crate) const SQLITE_FILE: &str = "fairgate.db";
+
+/// In `data_dir`.
+pub(crate) const JOURNAL_FOLDER: &str = "journal";
+pub(crate) const JOURNAL_FILE_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const JOURNAL_FILES_MAX: usize = 16;
+
+pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
+    body_bytes_max: 64 << 20,
+    header_timeout: Duration::from_secs(10),
+    body_timeout: Duration::from_secs(60),
+    header_bytes_max: 64 << 10,
+    connections_max: 20_000,
+    held_bytes_max: 1 << 30,
+    names_per_key_max: 256,
+};
+
+pub(crate) const DIALECTS: Dialects = Dialects { openai: true, anthropic: false };
+pub(crate) const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(120),
+    idle: Duration::from_secs(120),
+    total: Duration::from_secs(60 * 60),
+};
+pub(crate) const HEALTH_PATH: &str = "/health";
+pub(crate) const HEALTH_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const UNHEALTHY_AFTER: u32 = 3;
+pub(crate) const HEALTHY_AFTER: u32 = 1;
+pub(crate) const BREAKER: BreakerConfig =
+    BreakerConfig { failures: 5, open_for: Duration::from_secs(10) };
+pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
+
+pub(crate) const MAX_QUEUE: u64 = 10_000;
+pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const RETRIES: u32 = 1;
+pub(crate) const BROWNOUT_WAIT: Duration = Duration::from_millis(750);
+pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;
+
+pub(crate) const COST: CostConfig = CostConfig {
+    input_milli: 1000,
+    cached_milli: 1000,
+    output_milli: 1000,
+    output_default: 512,
+    max_tokens_default: 4096,
+    tokenizer: Tokenizer::Learned,
+};

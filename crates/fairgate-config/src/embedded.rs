@@ -1,0 +1,70 @@
+//! The configuration of `fairgate serve` without a file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use http::Uri;
+
+use crate::config::{
+    AdminConfig, Config, JournalConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
+    UpstreamConfig,
+};
+use crate::defaults;
+use crate::read::default_policy;
+
+/// The name of the simulated backend, of its pool, and of the model that clients ask for.
+const SIM: &str = "sim";
+
+/// How many requests the simulated backend takes at once.
+const SIM_SLOTS: u64 = 8;
+
+impl Config {
+    /// One pool `sim` of 8 slots with one model `sim`, on one upstream `sim` at `sim_url`; SQLite and journals in
+    /// `data_dir`.
+    pub fn embedded(data_dir: PathBuf, listen: SocketAddr, sim_url: Uri) -> Self {
+        let store = data_dir.join(defaults::SQLITE_FILE);
+        let journal = JournalConfig {
+            folder: data_dir.join(defaults::JOURNAL_FOLDER),
+            file_bytes_max: defaults::JOURNAL_FILE_BYTES_MAX,
+            files_max: defaults::JOURNAL_FILES_MAX,
+        };
+        Self {
+            listen,
+            tls: None,
+            store: StoreConfig {
+                url: Secret::new(format!("sqlite:{}", store.display())),
+                keep_days: None,
+            },
+            data_dir,
+            admin: AdminConfig { token: None, listen: None },
+            journal: Some(journal),
+            limits: defaults::LIMITS,
+            drain_grace: defaults::DRAIN_GRACE,
+            upstreams: vec![UpstreamConfig {
+                name: SIM.to_owned(),
+                url: sim_url,
+                dialects: defaults::DIALECTS,
+                credential: None,
+                aliases: Default::default(),
+                slots: Some(SIM_SLOTS),
+                timeouts: defaults::TIMEOUTS,
+                health: None,
+                breaker: defaults::BREAKER,
+                ca: None,
+                idle_connections_max: defaults::IDLE_CONNECTIONS_MAX,
+            }],
+            pools: vec![PoolConfig {
+                name: SIM.to_owned(),
+                capacity: SIM_SLOTS,
+                policy: default_policy(false),
+                max_queue: defaults::MAX_QUEUE,
+                queue_timeout: defaults::QUEUE_TIMEOUT,
+                brownout: None,
+                models: vec![ModelConfig { name: SIM.to_owned(), upstream_name: None }],
+                workers: vec![SIM.to_owned()],
+                retries: defaults::RETRIES,
+                cost: defaults::COST,
+            }],
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! From the tree of a file to the checked [`Config`].
+
+mod gateway;
+mod policy;
+mod pool;
+mod secret;
+mod upstream;
+mod url;
+
+use std::cell::RefCell;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use self::pool::{Pool, pools};
+use self::upstream::{Upstream, upstreams};
+use crate::config::Config;
+use crate::defaults;
+use crate::environment::Environment;
+use crate::error::{ConfigError, ConfigErrors};
+use crate::field::{Context, Field};
+use crate::suggest::did_you_mean;
+use crate::yaml::{self, Flaw, Node};
+
+pub(crate) use self::policy::default_policy;
+
+/// The largest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// From a moment that a machine can notice to the longest that makes sense.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+const ROOT: &[&str] = &[
+    "listen",
+    "tls",
+    "data_dir",
+    "drain_grace",
+    "store",
+    "admin",
+    "journal",
+    "limits",
+    "upstreams",
+    "pools",
+];
+
+impl Config {
+    /// Reads and checks a file. Relative paths in it start at its folder; secrets come from `environment` and from
+    /// files. Where something is wrong, all that could be found is told at once.
+    pub fn from_file(path: &Path, environment: &dyn Environment) -> Result<Self, ConfigErrors> {
+        Self::parse(&load(path)?, path, environment)
+    }
+
+    /// Reads and checks a text that is, or could be, in the file `file`. It need not exist; its folder is where
+    /// relative paths start.
+    pub fn parse(
+        text: &str,
+        file: &Path,
+        environment: &dyn Environment,
+    ) -> Result<Self, ConfigErrors> {
+        parse(text, file, environment).map(|(config, _)| config)
+    }
+}
+
+/// The text of a file.
+pub(crate) fn load(path: &Path) -> Result<String, ConfigErrors> {
+    let unreadable = |message: String| {
+        let (file, field) = (Some(path.to_owned()), String::new());
+        ConfigErrors::from(ConfigError { file, place: None, field, message })
+    };
+    let because = |error: std::io::Error| unreadable(format!("cannot be read: {error}"));
+    let size = fs::metadata(path).map_err(because)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(unreadable(format!("has {size} bytes; at most {FILE_BYTES_MAX} are read")));
+    }
+    fs::read_to_string(path).map_err(because)
+}
+
+/// A checked configuration, and the tree that knows its lines.
+pub(crate) fn parse(
+    text: &str,
+    file: &Path,
+    environment: &dyn Environment,
+) -> Result<(Config, Node), ConfigErrors> {
+    let located = |flaw: Flaw| ConfigError {
+        file: Some(file.to_owned()),
+        place: Some(flaw.place),
+        field: flaw.field,
+        message: flaw.message,
+    };
+    let mut flaws = Vec::new();
+    let root = yaml::parse(text, &mut flaws).map_err(located)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let context = Context { folder, environment, flaws: RefCell::new(flaws) };
+    let config = read(Field::root(&context, &root));
+    let errors = context.flaws.into_inner().into_iter().map(located).collect();
+    match (ConfigErrors::new(errors), config) {
+        (None, Some(config)) => Ok((config, root)),
+        (Some(errors), _) => Err(errors),
+        (None, None) => unreachable!("who gives nothing has said why"),
+    }
+}
+
+fn read(root: Field<'_>) -> Option<Config> {
+    let root = root.section(ROOT)?;
+    let grace = Duration::ZERO..=Duration::from_secs(3600);
+    let listen = root.or("listen", defaults::LISTEN, gateway::address);
+    let tls = root.optional("tls", gateway::tls);
+    let data_dir =
+        root.or("data_dir", root.field.context.folder.join(defaults::DATA_DIR), Field::path);
+    let data: PathBuf = data_dir.clone().unwrap_or_default();
+    let drain_grace = root.or("drain_grace", defaults::DRAIN_GRACE, |field| field.duration(grace));
+    let store =
+        root.or("store", gateway::default_store(&data), |field| gateway::store(field, &data));
+    let admin = root.or("admin", gateway::DEFAULT_ADMIN, |field| gateway::admin(field, listen));
+    let journal = root.optional("journal", |field| gateway::journal(field, &data));
+    let limits = root.or("limits", defaults::LIMITS, gateway::limits);
+    let upstreams = root.required("upstreams", "at least one backend", upstreams);
+    let known = upstreams.as_deref();
+    let pools = root.required("pools", "at least one pool of models", |field| pools(field, known));
+    if let (Some(upstreams), Some(pools)) = (&upstreams, &pools) {
+        check_aliases(upstreams, pools);
+    }
+    Some(Config {
+        listen: listen?,
+        tls: tls?,
+        data_dir: data_dir?,
+        store: store?,
+        admin: admin?,
+        journal: journal?,
+        limits: limits?,
+        drain_grace: drain_grace?,
+        upstreams: upstreams?.into_iter().map(|upstream| upstream.config).collect::<Option<_>>()?,
+        pools: pools?.into_iter().map(|pool| pool.config).collect::<Option<_>>()?,
+    })
+}
+
+/// What an upstream has an alias for must be a model of a pool that it works for.
+fn check_aliases(upstreams: &[Upstream<'_>], pools: &[Pool]) {
+    for upstream in upstreams {
+        let Some(name) = &upstream.name else { continue };
+        let of_it = |pool: &&Pool| pool.workers.contains(name);
+        let models = || pools.iter().filter(of_it).flat_map(|pool| &pool.models);
+        for (model, field) in &upstream.aliases {
+            if !models().any(|known| known == model) {
+                let guess = did_you_mean(model, models().map(String::as_str));
+                let message =
+                    format!("no pool with the worker {name:?} has the model {model:?}{guess}");
+                field.wrong::<()>(message);
+            }
+        }
+    }
+}
+
+/// A name that can be a folder, a label and part of a path: letters, digits, `-`, `_` and `.`.
+fn name(field: Field<'_>) -> Option<String> {
+    let text = field.scalar().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    match starts && text.len() <= 64 && text.chars().all(fits) {
+        true => Some(text.to_owned()),
+        false => field.wrong(
+            "must be a name of 1 to 64 letters, digits, -, _ and ., that starts with a letter or digit",
+        ),
+    }
+}
+
+/// The name of a model: text without spaces.
+fn model_name(field: Field<'_>) -> Option<String> {
+    let text = field.scalar().unwrap_or_default();
+    let fits = |c: char| !c.is_whitespace() && !c.is_control();
+    match !text.is_empty() && text.len() <= 256 && text.chars().all(fits) {
+        true => Some(text.to_owned()),
+        false => field.wrong("must be the name of a model: 1 to 256 bytes without spaces"),
+    }
+}

@@ -1,0 +1,111 @@
+//! What concerns the gateway as a whole.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::config::{AdminConfig, JournalConfig, LimitsConfig, Secret, StoreConfig, TlsConfig};
+use crate::defaults;
+use crate::field::Field;
+use crate::read::TIMEOUT;
+use crate::read::secret::{admin_token, store_url};
+
+pub(super) fn address(field: Field<'_>) -> Option<SocketAddr> {
+    let address = field.scalar().and_then(|text| text.parse().ok());
+    address.or_else(|| {
+        field.wrong(
+            "must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or [::]:8080",
+        )
+    })
+}
+
+pub(super) fn tls(field: Field<'_>) -> Option<TlsConfig> {
+    let tls = field.section(&["cert", "key"])?;
+    let cert = tls.required("cert", "a PEM file, the certificate chain", Field::file);
+    let key = tls.required("key", "a PEM file, the private key", Field::file);
+    Some(TlsConfig { cert: cert?, key: key? })
+}
+
+pub(super) fn default_store(data_dir: &Path) -> StoreConfig {
+    let path = data_dir.join(defaults::SQLITE_FILE);
+    StoreConfig { url: Secret::new(format!("sqlite:{}", path.display())), keep_days: None }
+}
+
+pub(super) fn store(field: Field<'_>, data_dir: &Path) -> Option<StoreConfig> {
+    let store = field.section(&["url", "keep_days"])?;
+    let url = store.or("url", default_store(data_dir).url, store_url);
+    let keep_days = store.optional("keep_days", |field| field.integer(1..=36_500));
+    Some(StoreConfig { url: url?, keep_days: keep_days? })
+}
+
+pub(super) const DEFAULT_ADMIN: AdminConfig = AdminConfig { token: None, listen: None };
+
+pub(super) fn admin(field: Field<'_>, clients: Option<SocketAddr>) -> Option<AdminConfig> {
+    let admin = field.section(&["token", "listen"])?;
+    let token = admin.optional("token", admin_token);
+    let listen = admin.optional("listen", |field| {
+        let address = address(field.clone())?;
+        match address.port() != 0 && Some(address) == clients {
+            true => field.wrong(
+                "is where clients connect: give another address, or remove it to share that one",
+            ),
+            false => Some(address),
+        }
+    });
+    Some(AdminConfig { token: token?, listen: listen? })
+}
+
+pub(super) fn journal(field: Field<'_>, data_dir: &Path) -> Option<JournalConfig> {
+    let journal = field.section(&["folder", "file_size_max", "files_max"])?;
+    let folder = journal.or("folder", data_dir.join(defaults::JOURNAL_FOLDER), Field::path);
+    let file_bytes_max = journal.or("file_size_max", defaults::JOURNAL_FILE_BYTES_MAX, |field| {
+        field.size(1 << 20..=16 << 30)
+    });
+    let files_max =
+        journal.or("files_max", defaults::JOURNAL_FILES_MAX, |field| field.integer(2..=100_000));
+    Some(JournalConfig { folder: folder?, file_bytes_max: file_bytes_max?, files_max: files_max? })
+}
+
+const LIMITS: &[&str] = &[
+    "body_size_max",
+    "header_timeout",
+    "body_timeout",
+    "header_size_max",
+    "connections_max",
+    "held_size_max",
+    "names_per_key_max",
+];
+
+pub(super) fn limits(field: Field<'_>) -> Option<LimitsConfig> {
+    let limits = field.section(LIMITS)?;
+    let default = defaults::LIMITS;
+    let body_bytes_max =
+        limits.or("body_size_max", default.body_bytes_max, |field| field.size(1 << 10..=4 << 30));
+    let header_timeout =
+        limits.or("header_timeout", default.header_timeout, |field| field.duration(TIMEOUT));
+    let body_timeout =
+        limits.or("body_timeout", default.body_timeout, |field| field.duration(TIMEOUT));
+    let header_bytes_max = limits
+        .or("header_size_max", default.header_bytes_max, |field| field.size(8 << 10..=1 << 20));
+    let connections_max =
+        limits.or("connections_max", default.connections_max, |field| field.integer(1..=1_000_000));
+    let held_bytes_max =
+        limits.or("held_size_max", default.held_bytes_max, |field| field.size(1 << 20..=1 << 40));
+    let names_per_key_max = limits
+        .or("names_per_key_max", default.names_per_key_max, |field| field.integer(1..=100_000));
+    if let (Some(held), Some(body)) = (held_bytes_max, body_bytes_max)
+        && held < body
+    {
+        let message =
+            "held_size_max must be at least body_size_max, or the largest body never fits";
+        return limits.field.wrong(message);
+    }
+    Some(LimitsConfig {
+        body_bytes_max: body_bytes_max?,
+        header_timeout: header_timeout?,
+        body_timeout: body_timeout?,
+        header_bytes_max: header_bytes_max?,
+        connections_max: connections_max?,
+        held_bytes_max: held_bytes_max?,
+        names_per_key_max: names_per_key_max?,
+    })
+}

@@ -1,0 +1,162 @@
+//! The policy of a pool: the same tree as in a journal, and the rules that a gateway adds to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::policy::{DEFAULT_WEIGHT, Inside, Node as PolicyNode, Order, Policy, Share};
+use fairgate_core::units::Weight;
+use fairgate_journal::{JournalError, parse_policy};
+
+use crate::field::Field;
+use crate::suggest::did_you_mean;
+use crate::yaml::{Node, Value};
+
+const NODES: [&str; 3] = ["drr", "share", "load"];
+
+/// Share by group, then tenant, then key.
+pub(crate) fn default_policy(partition: bool) -> Policy {
+    let weight = Weight::new(DEFAULT_WEIGHT).expect("the default weight is a weight");
+    let share = |by, partition, inside| {
+        PolicyNode::Share(Share {
+            by,
+            weights: BTreeMap::new(),
+            default_weight: weight,
+            caps: BTreeMap::new(),
+            default_cap: None,
+            partition,
+            inside,
+        })
+    };
+    let keys = share(Attribute::Key, false, Inside::Queue(Order::Fcfs));
+    let tenants = share(Attribute::Tenant, false, Inside::Node(Arc::new(keys)));
+    let groups = share(Attribute::Group, partition, Inside::Node(Arc::new(tenants)));
+    Policy::new(groups).expect("three shares in each other are a policy")
+}
+
+pub(super) fn policy(field: Field<'_>) -> Option<Policy> {
+    let Some(entries) = field.entries() else {
+        return field.wrong("must be a node: a mapping with share, drr or load");
+    };
+    // A journal's policy may also stand inside a pool or a header; here it may not.
+    for (entry, inner) in &entries {
+        if !NODES.contains(&&*entry.name) {
+            let guess = did_you_mean(&entry.name, NODES);
+            let message = format!("unknown: a node is one of share, drr, load{guess}");
+            return field.wrong_at(entry.place, &inner.path, message);
+        }
+    }
+    let mut json = String::new();
+    write_json(field.node, &mut json);
+    match parse_policy(&json) {
+        Ok(policy) => {
+            let trusted = check(policy.root(), policy.root().kind(), false);
+            match trusted {
+                Ok(()) => Some(policy),
+                Err((at, message)) => wrong_inside(&field, &at, message),
+            }
+        }
+        Err(JournalError::Bad { field: at, message, .. }) => {
+            wrong_inside(&field, &at.unwrap_or_default(), message)
+        }
+        Err(error) => field.wrong(error.to_string()),
+    }
+}
+
+/// Says what is wrong at a path inside the policy.
+fn wrong_inside<T>(field: &Field<'_>, path: &str, message: String) -> Option<T> {
+    let place = field.node.locate(path).unwrap_or(field.node.place);
+    let path = match path {
+        "" => field.path.clone(),
+        _ => format!("{}.{path}", field.path),
+    };
+    field.wrong_at(place, &path, message)
+}
+
+/// Checks that nobody gains by the names that he chooses. `owned` is whether the node lies below one that shares by
+/// tenant or key.
+fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, String)> {
+    let by = node.by();
+    let name = by.name();
+    match by {
+        Attribute::Agent | Attribute::Session if !owned => {
+            let message = format!(
+                "{name} names are chosen by clients, so who uses many of them would gain: share by {name} only \
+                 inside a node that shares by tenant or key"
+            );
+            return Err((format!("{path}.by"), message));
+        }
+        Attribute::Project => {
+            let message = "no request to the gateway carries a project: share by group, tenant, key, class, agent \
+                           or session";
+            return Err((format!("{path}.by"), message.into()));
+        }
+        _ => {}
+    }
+    let owned = owned || matches!(by, Attribute::Tenant | Attribute::Key);
+    let below = |inside: &Inside, path: &str| match inside {
+        Inside::Queue(_) => Ok(()),
+        Inside::Node(node) => check(node, &format!("{path}.inside.{}", node.kind()), owned),
+    };
+    match node {
+        PolicyNode::Share(share) => below(&share.inside, path),
+        PolicyNode::Load(load) => below(&load.inside, path),
+        PolicyNode::Drr(drr) => drr
+            .classes
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, class)| below(&class.inside, &format!("{path}.classes[{i}]"))),
+    }
+}
+
+/// Writes a tree as JSON. Numbers keep their digits.
+fn write_json(node: &Node, out: &mut String) {
+    match &node.value {
+        Value::Scalar { .. } if node.is_null() => out.push_str("null"),
+        Value::Scalar { text, quoted: false }
+            if matches!(&**text, "true" | "false") || is_json_number(text) =>
+        {
+            out.push_str(text);
+        }
+        Value::Scalar { text, .. } => write_json_text(text, out),
+        Value::List(nodes) => {
+            out.push('[');
+            for (i, node) in nodes.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                write_json(node, out);
+            }
+            out.push(']');
+        }
+        Value::Map(entries) => {
+            out.push('{');
+            for (i, entry) in entries.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                write_json_text(&entry.name, out);
+                out.push(':');
+                write_json(&entry.node, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn write_json_text(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Whether JSON has a number that is written so. (Exponents it has too; nobody writes weights with them.)
+fn is_json_number(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let text = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let leading_zero = whole.len() > 1 && whole.starts_with('0');
+    digits(whole) && digits(fraction) && !leading_zero
+}

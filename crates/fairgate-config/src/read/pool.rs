@@ -1,0 +1,241 @@
+//! Pools.
+
+use std::collections::BTreeMap;
+
+use crate::config::{BrownoutConfig, CostConfig, ModelConfig, PoolConfig, Tokenizer};
+use crate::defaults;
+use crate::field::{Field, Section};
+use crate::read::policy::{default_policy, policy};
+use crate::read::upstream::Upstream;
+use crate::read::{TIMEOUT, model_name, name};
+use crate::suggest::did_you_mean;
+
+const POOL: &[&str] = &[
+    "name",
+    "models",
+    "workers",
+    "capacity",
+    "policy",
+    "partition",
+    "max_queue",
+    "queue_timeout",
+    "brownout",
+    "retries",
+    "cost",
+];
+
+/// What is known of a pool even where something is wrong with it.
+pub(super) struct Pool {
+    pub(super) models: Vec<String>,
+    pub(super) workers: Vec<String>,
+    pub(super) config: Option<PoolConfig>,
+}
+
+/// What earlier pools have taken.
+#[derive(Default)]
+struct Taken {
+    names: BTreeMap<String, usize>,
+    /// Models, by the path of the pool that has them.
+    models: BTreeMap<String, String>,
+    /// Upstreams, by the path of the first pool that uses them.
+    workers: BTreeMap<String, String>,
+}
+
+/// Reads the pools. Upstreams are none where nothing is known of them.
+pub(super) fn pools(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>) -> Option<Vec<Pool>> {
+    let mut taken = Taken::default();
+    Some(field.list()?.into_iter().map(|field| pool(field, upstreams, &mut taken)).collect())
+}
+
+fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken) -> Pool {
+    let nothing = Pool { models: Vec::new(), workers: Vec::new(), config: None };
+    let (path, line) = (field.path.clone(), field.node.place.line);
+    let Some(section) = field.clone().section(POOL) else { return nothing };
+    let name = section.required("name", "what metrics and the ledger call it", name);
+    if let Some(name) = &name
+        && let Some(first) = taken.names.insert(name.clone(), line)
+    {
+        field.wrong::<()>(format!("another pool is called {name:?}, on line {first}"));
+    }
+    let models = section.required("models", "the models that it serves", |field| {
+        let read = |field| model(field, &path, taken);
+        all(field.list()?.into_iter().map(read).collect())
+    });
+    let mut named = Vec::new();
+    let workers = section.required("workers", "the names of its upstreams", |field| {
+        let read = |field| worker(field, &path, upstreams, taken, &mut named);
+        all(field.list()?.into_iter().map(read).collect())
+    });
+    let known_models = models.iter().flatten().map(|model| model.name.clone()).collect();
+    let config = config(&section, name, models, workers, upstreams);
+    Pool { models: known_models, workers: named, config }
+}
+
+/// All of them, where all are right. They have all been read by then, and have said what is wrong.
+fn all<T>(read: Vec<Option<T>>) -> Option<Vec<T>> {
+    read.into_iter().collect()
+}
+
+fn config(
+    section: &Section<'_>,
+    name: Option<String>,
+    models: Option<Vec<ModelConfig>>,
+    workers: Option<Vec<String>>,
+    upstreams: Option<&[Upstream<'_>]>,
+) -> Option<PoolConfig> {
+    let capacity = capacity(section, workers.as_deref(), upstreams);
+    let policy = tree(section);
+    let max_queue =
+        section.or("max_queue", defaults::MAX_QUEUE, |field| field.integer(1..=1_000_000));
+    let queue_timeout =
+        section.or("queue_timeout", defaults::QUEUE_TIMEOUT, |field| field.duration(TIMEOUT));
+    let brownout = section.optional("brownout", brownout);
+    let retries = section.or("retries", defaults::RETRIES, |field| field.integer(0..=10));
+    let cost = section.or("cost", defaults::COST, cost);
+    Some(PoolConfig {
+        name: name?,
+        capacity: capacity?,
+        policy: policy?,
+        max_queue: max_queue?,
+        queue_timeout: queue_timeout?,
+        brownout: brownout?,
+        models: models?,
+        workers: workers?,
+        retries: retries?,
+        cost: cost?,
+    })
+}
+
+fn model(field: Field<'_>, pool: &str, taken: &mut Taken) -> Option<ModelConfig> {
+    let model = match field.scalar() {
+        Some(_) => ModelConfig { name: model_name(field.clone())?, upstream_name: None },
+        None => {
+            let section = field.clone().section(&["name", "upstream_name"])?;
+            let name = section.required("name", "what clients ask for", model_name);
+            let upstream_name = section.optional("upstream_name", model_name);
+            ModelConfig { name: name?, upstream_name: upstream_name? }
+        }
+    };
+    match taken.models.insert(model.name.clone(), pool.to_owned()) {
+        None => Some(model),
+        Some(first) if first == pool => {
+            field.wrong(format!("the model {:?} is listed twice", model.name))
+        }
+        Some(first) => field.wrong(format!(
+            "the model {:?} is in {first} already: a request for it must lead to one pool",
+            model.name
+        )),
+    }
+}
+
+fn worker(
+    field: Field<'_>,
+    pool: &str,
+    upstreams: Option<&[Upstream<'_>]>,
+    taken: &mut Taken,
+    named: &mut Vec<String>,
+) -> Option<String> {
+    let worker = field.clone().text()?.to_owned();
+    named.push(worker.clone());
+    // Where no upstream could be read, that has been said.
+    let upstreams = upstreams?;
+    let is_it = |upstream: &&Upstream<'_>| upstream.name.as_deref() == Some(&worker);
+    let Some(upstream) = upstreams.iter().find(is_it) else {
+        let names = upstreams.iter().filter_map(|upstream| upstream.name.as_deref());
+        let guess = did_you_mean(&worker, names);
+        return field.wrong(format!("no upstream is called {worker:?}{guess}"));
+    };
+    match taken.workers.insert(worker.clone(), pool.to_owned()) {
+        Some(first) if first == pool => {
+            field.wrong(format!("the upstream {worker:?} is listed twice"))
+        }
+        // Each pool counts for itself, so two of them would send it twice what it takes.
+        Some(first) if upstream.slots.flatten().is_some() => field.wrong(format!(
+            "the upstream {worker:?} works for {first} already and has slots, which each pool would count for \
+             itself: list it a second time under another name with its own part of the slots, or remove its slots"
+        )),
+        _ => Some(worker),
+    }
+}
+
+/// What is stated, or the sum of the workers' slots where all state theirs.
+fn capacity(
+    section: &Section<'_>,
+    workers: Option<&[String]>,
+    upstreams: Option<&[Upstream<'_>]>,
+) -> Option<u64> {
+    if let Some(capacity) = section.optional("capacity", |field| field.integer(1..=1_000_000))? {
+        return Some(capacity);
+    }
+    let mut sum = 0;
+    for worker in workers? {
+        let is_it = |upstream: &&Upstream<'_>| upstream.name.as_ref() == Some(worker);
+        match upstreams?.iter().find(is_it)?.slots? {
+            Some(slots) => sum += slots,
+            None => {
+                let what = format!(
+                    "how many requests may fly at once (it would be the sum of the workers' slots, but {worker:?} \
+                     states none)"
+                );
+                return section.missing("capacity", &what);
+            }
+        }
+    }
+    Some(sum)
+}
+
+fn tree(section: &Section<'_>) -> Option<fairgate_core::policy::Policy> {
+    let partition = section.optional("partition", |field| {
+        let partition = field.clone().boolean()?;
+        match section.has("policy") {
+            true => field.wrong(
+                "is for the default policy: set partition in the root node of policy instead",
+            ),
+            false => Some(partition),
+        }
+    });
+    let policy = section.optional("policy", policy)?;
+    let partition = partition?.unwrap_or(false);
+    Some(policy.unwrap_or_else(|| default_policy(partition)))
+}
+
+fn brownout(field: Field<'_>) -> Option<BrownoutConfig> {
+    let section = field.section(&["wait", "max_tokens"])?;
+    let wait = section.or("wait", defaults::BROWNOUT_WAIT, |field| field.duration(TIMEOUT));
+    let max_tokens = section
+        .or("max_tokens", defaults::BROWNOUT_MAX_TOKENS, |field| field.integer(1..=10_000_000));
+    Some(BrownoutConfig { wait: wait?, max_tokens: max_tokens? })
+}
+
+const COST: &[&str] =
+    &["input", "cached_input", "output", "output_default", "max_tokens_default", "tokenizer"];
+
+const TOKENIZERS: [(&str, Tokenizer); 3] =
+    [("learned", Tokenizer::Learned), ("o200k", Tokenizer::O200k), ("cl100k", Tokenizer::Cl100k)];
+
+fn cost(field: Field<'_>) -> Option<CostConfig> {
+    let section = field.section(COST)?;
+    let default = defaults::COST;
+    let weight =
+        |name, default| section.or(name, default, |field| field.thousandths(0..=1_000_000));
+    let tokens = |name, default| section.or(name, default, |field| field.integer(1..=10_000_000));
+    let input = weight("input", default.input_milli);
+    let cached = weight("cached_input", default.cached_milli);
+    let output = weight("output", default.output_milli);
+    let output_default = tokens("output_default", default.output_default);
+    let max_tokens_default = tokens("max_tokens_default", default.max_tokens_default);
+    let tokenizer = section.or("tokenizer", default.tokenizer, |field| field.one_of(&TOKENIZERS));
+    if (input, output) == (Some(0), Some(0)) {
+        return section.field.wrong(
+            "input and output cannot both be 0: requests would cost nothing, and nothing be shared",
+        );
+    }
+    Some(CostConfig {
+        input_milli: input?,
+        cached_milli: cached?,
+        output_milli: output?,
+        output_default: output_default?,
+        max_tokens_default: max_tokens_default?,
+        tokenizer: tokenizer?,
+    })
+}

@@ -1,0 +1,135 @@
+//! Secrets, which a file may only point to. No error repeats what stands where a secret should.
+
+use std::fs;
+use std::path::Path;
+
+use crate::config::{Credential, Secret};
+use crate::field::Field;
+
+/// The shortest admin token that is taken, in characters.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// The largest secret that is taken, in bytes.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+pub(super) fn credential(field: Field<'_>) -> Option<Credential> {
+    in_header(field).map(|secret| Credential { secret })
+}
+
+pub(super) fn admin_token(field: Field<'_>) -> Option<Secret> {
+    let token = in_header(field.clone())?;
+    match token.expose().len() >= TOKEN_CHARS_MIN {
+        true => Some(token),
+        false => field.wrong(format!(
+            "is too easy to guess: an admin token has at least {TOKEN_CHARS_MIN} characters"
+        )),
+    }
+}
+
+/// A secret that can stand in an HTTP header.
+fn in_header(field: Field<'_>) -> Option<Secret> {
+    let secret = secret(field.clone())?;
+    match secret.expose().bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Some(secret),
+        false => field.wrong("holds spaces or characters that no HTTP header can carry"),
+    }
+}
+
+/// `{env: NAME}` or `{file: PATH}`.
+fn secret(field: Field<'_>) -> Option<Secret> {
+    if field.scalar().is_some() {
+        return field.wrong(
+            "must not be written here, where others can read it: put it into an environment variable and write \
+             {env: NAME}, or into a file and write {file: PATH}",
+        );
+    }
+    let source = field.clone().section(&["env", "file"])?;
+    let text = match (source.has("env"), source.has("file")) {
+        (true, true) => return field.wrong("env and file exclude each other"),
+        (true, false) => source.optional("env", from_environment)??,
+        (false, true) => source.optional("file", from_file)??,
+        (false, false) => return field.wrong("must be {env: NAME} or {file: PATH}"),
+    };
+    match text.trim() {
+        "" => field.wrong("is empty: the variable or file that it names holds nothing"),
+        secret => Some(Secret::new(secret)),
+    }
+}
+
+fn from_environment(field: Field<'_>) -> Option<String> {
+    let name = field.scalar().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(fits) || name.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return field.wrong("must be the name of an environment variable, such as OPENAI_API_KEY");
+    }
+    field.context.environment.variable(name).or_else(|| {
+        // A name that does not look like one may be the secret itself.
+        let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        match name.len() <= 64 && name.contains('_') && name.chars().all(usual) {
+            true => field.wrong(format!("the environment variable {name} is not set")),
+            false => field.wrong("no environment variable is called so"),
+        }
+    })
+}
+
+fn from_file(field: Field<'_>) -> Option<String> {
+    let path = field.clone().path()?;
+    match read(&path) {
+        Ok(text) => Some(text),
+        // Not the path: it may be the secret itself.
+        Err(problem) => field.wrong(format!(
+            "the file that it names cannot be read: {problem} (relative paths start at the folder of this file)"
+        )),
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > SECRET_BYTES_MAX {
+        return Err(format!("it has {size} bytes, more than a secret has"));
+    }
+    fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+/// `sqlite:PATH`, `postgres://…` without a password, or a secret that is one of them.
+pub(super) fn store_url(field: Field<'_>) -> Option<Secret> {
+    let literal = field.scalar();
+    let url = match literal {
+        Some(text) => text.to_owned(),
+        None => secret(field.clone())?.expose().to_owned(),
+    };
+    if let Some(path) = url.strip_prefix("sqlite:") {
+        return match path {
+            ":memory:" => Some(Secret::new(url)),
+            _ if path.is_empty() || path.starts_with("//") => {
+                field.wrong("must be sqlite: and a path, such as sqlite:fairgate.db or sqlite:/var/lib/fairgate.db")
+            }
+            _ => {
+                let path = field.context.folder.join(path);
+                Some(Secret::new(format!("sqlite:{}", path.display())))
+            }
+        };
+    }
+    let Some(rest) = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))
+    else {
+        return field
+            .wrong("must be sqlite:PATH or postgres://HOST/DATABASE, or {env: NAME} of one");
+    };
+    if rest.is_empty() {
+        return field.wrong("must name a host and a database: postgres://HOST/DATABASE");
+    }
+    match literal.is_some() && has_password(rest) {
+        true => field.wrong(
+            "holds a password, which must not be written here: put the whole URL into an environment variable and \
+             write {env: NAME}",
+        ),
+        false => Some(Secret::new(url)),
+    }
+}
+
+/// Whether a PostgreSQL URL, from its user on, has a password in it.
+fn has_password(url: &str) -> bool {
+    let user = url.rsplit_once('@').map_or("", |(user, _)| user);
+    user.contains(':') || url.to_ascii_lowercase().contains("password")
+}

@@ -1,0 +1,171 @@
+//! Upstreams.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::config::{BreakerConfig, Dialects, HealthConfig, UpstreamConfig, UpstreamTimeouts};
+use crate::defaults;
+use crate::field::{Field, Section};
+use crate::read::secret::credential;
+use crate::read::url::{base_url, health_path};
+use crate::read::{TIMEOUT, model_name, name};
+
+const UPSTREAM: &[&str] = &[
+    "name",
+    "url",
+    "dialects",
+    "credential",
+    "aliases",
+    "slots",
+    "timeouts",
+    "health",
+    "breaker",
+    "ca",
+    "idle_connections_max",
+];
+
+/// How often a backend may be asked how it is.
+const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// What is known of an upstream even where something is wrong with it.
+pub(super) struct Upstream<'a> {
+    pub(super) name: Option<String>,
+    /// Outer none: wrong, and said so.
+    pub(super) slots: Option<Option<u64>>,
+    /// The models that it calls otherwise, and where that is said.
+    pub(super) aliases: Vec<(String, Field<'a>)>,
+    pub(super) config: Option<UpstreamConfig>,
+}
+
+pub(super) fn upstreams(field: Field<'_>) -> Option<Vec<Upstream<'_>>> {
+    let mut seen = BTreeMap::new();
+    let mut all = Vec::new();
+    for field in field.list()? {
+        let upstream = upstream(field.clone());
+        if let Some(name) = &upstream.name
+            && let Some(first) = seen.insert(name.clone(), field.node.place.line)
+        {
+            field.wrong::<()>(format!("another upstream is called {name:?}, on line {first}"));
+        }
+        all.push(upstream);
+    }
+    Some(all)
+}
+
+fn upstream(field: Field<'_>) -> Upstream<'_> {
+    let nothing = Upstream { name: None, slots: None, aliases: Vec::new(), config: None };
+    let Some(section) = field.section(UPSTREAM) else { return nothing };
+    let name = section.required("name", "what pools call it", name);
+    let slots = section.optional("slots", |field| field.integer(1..=1_000_000));
+    let mut aliases = Vec::new();
+    let pairs = section.or("aliases", BTreeMap::new(), |field| {
+        let (pairs, fields) = read_aliases(field)?;
+        aliases = fields;
+        Some(pairs)
+    });
+    let config = config(&section, name.clone(), slots, pairs);
+    Upstream { name, slots, aliases, config }
+}
+
+fn config(
+    section: &Section<'_>,
+    name: Option<String>,
+    slots: Option<Option<u64>>,
+    aliases: Option<BTreeMap<String, String>>,
+) -> Option<UpstreamConfig> {
+    let url = section.required("url", "its base, such as http://10.0.0.5:8000", base_url);
+    let dialects = section.or("dialects", defaults::DIALECTS, dialects);
+    let credential = section.optional("credential", credential);
+    let timeouts = section.or("timeouts", defaults::TIMEOUTS, timeouts);
+    let health = section.optional("health", health);
+    let breaker = section.or("breaker", defaults::BREAKER, breaker);
+    let plain = url.as_ref().is_some_and(|url| url.scheme_str() == Some("http"));
+    let ca = section.optional("ca", |field| match plain {
+        true => {
+            field.wrong("has no meaning where url starts with http://: remove it, or use https://")
+        }
+        false => field.file(),
+    });
+    let idle_connections_max =
+        section.or("idle_connections_max", defaults::IDLE_CONNECTIONS_MAX, |field| {
+            field.integer(0..=10_000)
+        });
+    Some(UpstreamConfig {
+        name: name?,
+        url: url?,
+        dialects: dialects?,
+        credential: credential?,
+        aliases: aliases?,
+        slots: slots?,
+        timeouts: timeouts?,
+        health: health?,
+        breaker: breaker?,
+        ca: ca?,
+        idle_connections_max: idle_connections_max?,
+    })
+}
+
+type Aliases<'a> = (BTreeMap<String, String>, Vec<(String, Field<'a>)>);
+
+fn read_aliases(field: Field<'_>) -> Option<Aliases<'_>> {
+    let Some(entries) = field.entries() else {
+        return field
+            .wrong("must be a mapping from models, as clients name them, to its names for them");
+    };
+    let fields = entries.iter().map(|(entry, field)| (entry.name.clone(), field.clone())).collect();
+    let pairs: Vec<_> = entries
+        .into_iter()
+        .map(|(entry, field)| Some((entry.name.clone(), model_name(field)?)))
+        .collect();
+    Some((pairs.into_iter().collect::<Option<_>>()?, fields))
+}
+
+fn dialects(field: Field<'_>) -> Option<Dialects> {
+    let words = [("openai", true), ("anthropic", false)];
+    let spoken: Vec<_> = field.list()?.into_iter().map(|field| field.one_of(&words)).collect();
+    let spoken: Vec<bool> = spoken.into_iter().collect::<Option<_>>()?;
+    Some(Dialects { openai: spoken.contains(&true), anthropic: spoken.contains(&false) })
+}
+
+fn timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
+    let section = field.section(&["connect", "first_byte", "idle", "total"])?;
+    let default = defaults::TIMEOUTS;
+    let read = |name, default| section.or(name, default, |field| field.duration(TIMEOUT));
+    let connect = read("connect", default.connect);
+    let first_byte = read("first_byte", default.first_byte);
+    let idle = read("idle", default.idle);
+    let total = read("total", default.total);
+    Some(UpstreamTimeouts {
+        connect: connect?,
+        first_byte: first_byte?,
+        idle: idle?,
+        total: total?,
+    })
+}
+
+fn health(field: Field<'_>) -> Option<HealthConfig> {
+    let known = &["path", "every", "timeout", "unhealthy_after", "healthy_after"];
+    let section = field.section(known)?;
+    let path = section.or("path", defaults::HEALTH_PATH.to_owned(), health_path);
+    let every = section.or("every", defaults::HEALTH_EVERY, |field| field.duration(EVERY));
+    let timeout = section.or("timeout", defaults::HEALTH_TIMEOUT, |field| field.duration(TIMEOUT));
+    let count = |name, default| section.or(name, default, |field| field.integer(1..=1000));
+    let unhealthy_after = count("unhealthy_after", defaults::UNHEALTHY_AFTER);
+    let healthy_after = count("healthy_after", defaults::HEALTHY_AFTER);
+    Some(HealthConfig {
+        path: path?,
+        every: every?,
+        timeout: timeout?,
+        unhealthy_after: unhealthy_after?,
+        healthy_after: healthy_after?,
+    })
+}
+
+fn breaker(field: Field<'_>) -> Option<BreakerConfig> {
+    let section = field.section(&["failures", "open_for"])?;
+    let default = defaults::BREAKER;
+    let failures = section.or("failures", default.failures, |field| field.integer(1..=1000));
+    let open_for = section.or("open_for", default.open_for, |field| field.duration(TIMEOUT));
+    Some(BreakerConfig { failures: failures?, open_for: open_for? })
+}

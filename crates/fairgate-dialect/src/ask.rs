@@ -1,0 +1,378 @@
+//! What the gateway must know of a request's body.
+//!
+//! One pass over the bytes, nothing built. Whatever is not named here passes unseen and untouched, so that tool calls,
+//! images and fields of tomorrow survive. What *is* named must be unambiguous: a field that stands twice is refused,
+//! because the upstream might read the other one.
+
+use std::ops::Range;
+
+use crate::route::Route;
+use crate::scan::{Fault, Quoted, Scanner};
+
+/// More output tokens, or more used tokens, than any model can give: a number beyond is a mistake or an attack.
+pub(crate) const TOKENS_MAX: u64 = 1_000_000_000;
+/// The most answers to one prompt.
+const CHOICES_MAX: u64 = 1024;
+/// The longest name of a model, in bytes.
+const MODEL_BYTES_MAX: usize = 256;
+
+/// What the gateway must know of a request's body; the bytes stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The model, as the caller named it: 1 to 256 bytes, no control characters.
+    pub model: String,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+    /// The most output tokens of each answer that the caller allows (`max_tokens`, `max_completion_tokens` or
+    /// `max_output_tokens`; the larger where both are there).
+    pub max_tokens: Option<u64>,
+    /// How many answers a model will write: `n`, default 1; `best_of` where larger; for completions, that many for each
+    /// prompt of a list. 0 for embeddings and token counts, which have no output.
+    pub choices: u64,
+    /// Whether the caller asked for usage in a stream itself.
+    pub usage_asked: bool,
+    /// Bytes of text in the body that a model would read, roughly: the body's size, where base64 images and the like
+    /// count as 4096 bytes at most.
+    pub input_bytes: u64,
+    pub(crate) places: Places,
+}
+
+/// Where in the body the fields are that may have to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// The size of the body that was read.
+    pub(crate) body_bytes: usize,
+    /// Right after the opening brace.
+    pub(crate) inside: usize,
+    pub(crate) model: Range<usize>,
+    pub(crate) caps: Vec<Cap>,
+    pub(crate) stream_options: Option<StreamOptions>,
+}
+
+/// A field that bounds the output; `null` allows any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cap {
+    pub(crate) value: Range<usize>,
+    pub(crate) allowed: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamOptions {
+    pub(crate) value: Range<usize>,
+    pub(crate) content: OptionsContent,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OptionsContent {
+    Null,
+    /// An object without `include_usage`: where one can be put in, and whether something follows there.
+    Silent {
+        inside: usize,
+        followed: bool,
+    },
+    /// An object with `include_usage`, here.
+    Says(Range<usize>),
+}
+
+/// A body that cannot be served: says which parameter, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BadAsk {
+    /// A stable code: `invalid_json`, `missing_model`, `duplicate_field`, `invalid_value`, `unsupported_value`.
+    pub code: &'static str,
+    /// The parameter, where one is to blame.
+    pub param: Option<&'static str>,
+    /// What is wrong, for the caller. Never quotes the body.
+    pub message: String,
+}
+
+impl Ask {
+    /// Reads what is needed, in one pass over the body.
+    pub fn read(route: Route, body: &[u8]) -> Result<Self, BadAsk> {
+        let text = std::str::from_utf8(body).map_err(|error| {
+            let at = error.valid_up_to();
+            invalid_json(Fault { what: "not UTF-8", at })
+        })?;
+        let members = Members::read(route, text)?;
+        let model = members.model(text)?;
+        let stream = members.boolean(text, Field::Stream)?.unwrap_or(false);
+        if members.boolean(text, Field::Background)? == Some(true) {
+            let message = "`background` answers are written after the request has ended and cannot be accounted for; \
+                           leave it out or set it to false";
+            return Err(BadAsk::new("unsupported_value", Field::Background, message));
+        }
+        let caps = members.caps(text)?;
+        let stream_options = members.stream_options(text)?;
+        let usage_asked = stream_options.as_ref().is_some_and(
+            |options| matches!(&options.content, OptionsContent::Says(value) if &text[value.clone()] == "true"),
+        );
+        let text_bytes = text.len().saturating_sub(members.blob_bytes);
+        Ok(Self {
+            model,
+            stream,
+            max_tokens: caps.iter().filter_map(|cap| cap.allowed).max(),
+            choices: if route.generates() { members.choices(text)? } else { 0 },
+            usage_asked,
+            input_bytes: u64::try_from(text_bytes).unwrap_or(u64::MAX),
+            places: Places {
+                body_bytes: body.len(),
+                inside: members.inside,
+                model: members.of(Field::Model).unwrap_or_default(),
+                caps,
+                stream_options,
+            },
+        })
+    }
+
+    /// Whether the dialect of this route must be asked for usage in a stream, and the caller did not.
+    pub fn must_ask_usage(&self, route: Route) -> bool {
+        route.usage_on_demand() && self.stream && !self.usage_asked
+    }
+}
+
+/// The fields of a body that matter here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Model,
+    Stream,
+    StreamOptions,
+    MaxTokens,
+    MaxCompletionTokens,
+    MaxOutputTokens,
+    N,
+    BestOf,
+    Prompt,
+    Background,
+}
+
+impl Field {
+    const ALL: [Self; 10] = [
+        Self::Model,
+        Self::Stream,
+        Self::StreamOptions,
+        Self::MaxTokens,
+        Self::MaxCompletionTokens,
+        Self::MaxOutputTokens,
+        Self::N,
+        Self::BestOf,
+        Self::Prompt,
+        Self::Background,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Stream => "stream",
+            Self::StreamOptions => "stream_options",
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MaxOutputTokens => "max_output_tokens",
+            Self::N => "n",
+            Self::BestOf => "best_of",
+            Self::Prompt => "prompt",
+            Self::Background => "background",
+        }
+    }
+
+    /// Whether the field means something on this route; elsewhere it passes like any other.
+    fn matters(self, route: Route) -> bool {
+        use Route::{ChatCompletions, Completions, Messages, Responses};
+        match self {
+            Self::Model => true,
+            Self::Stream => route.generates(),
+            Self::StreamOptions => route.usage_on_demand(),
+            Self::MaxTokens => matches!(route, ChatCompletions | Completions | Messages),
+            Self::MaxCompletionTokens => route == ChatCompletions,
+            Self::MaxOutputTokens | Self::Background => route == Responses,
+            Self::N | Self::BestOf => matches!(route, ChatCompletions | Completions),
+            Self::Prompt => route == Completions,
+        }
+    }
+
+    fn of(route: Route, name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.name() == name && field.matters(route))
+    }
+}
+
+/// The body's members that matter, and where their values are.
+struct Members {
+    values: [Option<Range<usize>>; Field::ALL.len()],
+    inside: usize,
+    blob_bytes: usize,
+}
+
+impl Members {
+    fn read(route: Route, text: &str) -> Result<Self, BadAsk> {
+        let mut scanner = Scanner::new(text);
+        scanner.expect(b'{', "a request is a JSON object").map_err(invalid_json)?;
+        let inside = scanner.at();
+        let mut values = [const { None }; Field::ALL.len()];
+        let mut more = !scanner.take(b'}');
+        while more {
+            let key = scanner.key().map_err(invalid_json)?;
+            let value = scanner.value(1).map_err(invalid_json)?;
+            if let Some(field) = named(text, &key, |name| Field::of(route, name))
+                && values[field as usize].replace(value).is_some()
+            {
+                let message = format!("`{}` stands twice in the body; send it once", field.name());
+                return Err(BadAsk::new("duplicate_field", field, message));
+            }
+            more = scanner.take(b',');
+            if !more {
+                scanner.expect(b'}', "expected `,` or `}`").map_err(invalid_json)?;
+            }
+        }
+        scanner.end().map_err(invalid_json)?;
+        Ok(Self { values, inside, blob_bytes: scanner.blob_bytes() })
+    }
+
+    fn of(&self, field: Field) -> Option<Range<usize>> {
+        self.values[field as usize].clone()
+    }
+
+    /// The field's value as it stands; `null` is as good as nothing.
+    fn given<'a>(&self, text: &'a str, field: Field) -> Option<&'a str> {
+        self.of(field).map(|value| &text[value]).filter(|&value| value != "null")
+    }
+
+    fn model(&self, text: &str) -> Result<String, BadAsk> {
+        let Some(value) = self.given(text, Field::Model) else {
+            let message = "`model` is missing; name the model that is to answer";
+            return Err(BadAsk::new("missing_model", Field::Model, message));
+        };
+        let model: String = serde_json::from_str(value).unwrap_or_default();
+        if model.is_empty() || model.len() > MODEL_BYTES_MAX || model.contains(char::is_control) {
+            let message = format!(
+                "`model` must be a name of 1 to {MODEL_BYTES_MAX} bytes without control characters"
+            );
+            return Err(BadAsk::new("invalid_value", Field::Model, message));
+        }
+        Ok(model)
+    }
+
+    fn boolean(&self, text: &str, field: Field) -> Result<Option<bool>, BadAsk> {
+        match self.given(text, field) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => {
+                let message = format!("`{}` must be true or false", field.name());
+                Err(BadAsk::new("invalid_value", field, message))
+            }
+        }
+    }
+
+    fn integer(
+        &self,
+        text: &str,
+        field: Field,
+        least: u64,
+        most: u64,
+    ) -> Result<Option<u64>, BadAsk> {
+        let Some(value) = self.given(text, field) else { return Ok(None) };
+        // The digits alone: "12", 12.0 and 1e3 are read differently by different upstreams.
+        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+        match value.parse::<u64>() {
+            Ok(number) if digits && (least..=most).contains(&number) => Ok(Some(number)),
+            _ => {
+                let message =
+                    format!("`{}` must be a whole number from {least} to {most}", field.name());
+                Err(BadAsk::new("invalid_value", field, message))
+            }
+        }
+    }
+
+    fn caps(&self, text: &str) -> Result<Vec<Cap>, BadAsk> {
+        let mut caps = Vec::new();
+        for field in [Field::MaxTokens, Field::MaxCompletionTokens, Field::MaxOutputTokens] {
+            if let Some(value) = self.of(field) {
+                caps.push(Cap { value, allowed: self.integer(text, field, 0, TOKENS_MAX)? });
+            }
+        }
+        Ok(caps)
+    }
+
+    fn choices(&self, text: &str) -> Result<u64, BadAsk> {
+        let n = self.integer(text, Field::N, 1, CHOICES_MAX)?.unwrap_or(1);
+        let best_of = self.integer(text, Field::BestOf, 1, CHOICES_MAX)?.unwrap_or(1);
+        let prompts = self.given(text, Field::Prompt).map_or(1, prompts);
+        Ok(n.max(best_of).saturating_mul(prompts))
+    }
+
+    fn stream_options(&self, text: &str) -> Result<Option<StreamOptions>, BadAsk> {
+        let Some(value) = self.of(Field::StreamOptions) else { return Ok(None) };
+        let content = match &text[value.clone()] {
+            "null" => OptionsContent::Null,
+            object if object.starts_with('{') => options_content(object, value.start)?,
+            _ => return Err(bad_options("`stream_options` must be an object")),
+        };
+        Ok(Some(StreamOptions { value, content }))
+    }
+}
+
+/// Looks into `stream_options`, a valid object that stands at `offset`.
+fn options_content(object: &str, offset: usize) -> Result<OptionsContent, BadAsk> {
+    let mut scanner = Scanner::new(object);
+    scanner.expect(b'{', "expected `{`").map_err(invalid_json)?;
+    let inside = offset + scanner.at();
+    let followed = scanner.peek() != b'}';
+    let mut says = None;
+    let mut more = followed;
+    while more {
+        let key = scanner.key().map_err(invalid_json)?;
+        let value = scanner.value(2).map_err(invalid_json)?;
+        if named(object, &key, |name| (name == "include_usage").then_some(())).is_some() {
+            if !matches!(&object[value.clone()], "true" | "false" | "null") {
+                return Err(bad_options("`stream_options.include_usage` must be true or false"));
+            }
+            if says.replace(offset + value.start..offset + value.end).is_some() {
+                let message =
+                    "`stream_options.include_usage` stands twice in the body; send it once";
+                return Err(BadAsk::new("duplicate_field", Field::StreamOptions, message));
+            }
+        }
+        more = scanner.take(b',');
+    }
+    Ok(says.map_or(OptionsContent::Silent { inside, followed }, OptionsContent::Says))
+}
+
+/// How many prompts a completion is asked for: a list of texts or of token lists is as many, all else is one.
+fn prompts(value: &str) -> u64 {
+    let mut scanner = Scanner::new(value);
+    if !scanner.take(b'[') || !matches!(scanner.peek(), b'"' | b'[') {
+        return 1;
+    }
+    let mut count = 0;
+    while scanner.value(2).is_ok() {
+        count += 1;
+        if !scanner.take(b',') {
+            break;
+        }
+    }
+    count
+}
+
+/// What a key means; most need no unescaping. One that cannot be unescaped (half a surrogate pair) means nothing here.
+fn named<T>(text: &str, key: &Quoted, meaning: impl Fn(&str) -> Option<T>) -> Option<T> {
+    if !key.escaped {
+        return meaning(&text[key.inner.clone()]);
+    }
+    let quoted = &text[key.inner.start - 1..key.inner.end + 1];
+    serde_json::from_str::<String>(quoted).ok().and_then(|name| meaning(&name))
+}
+
+fn invalid_json(fault: Fault) -> BadAsk {
+    let message =
+        format!("the body is not a valid JSON object: {} at byte {}", fault.what, fault.at);
+    BadAsk { code: "invalid_json", param: None, message }
+}
+
+fn bad_options(message: &str) -> BadAsk {
+    BadAsk::new("invalid_value", Field::StreamOptions, message)
+}
+
+impl BadAsk {
+    fn new(code: &'static str, field: Field, message: impl Into<String>) -> Self {
+        Self { code, param: Some(field.name()), message: message.into() }
+    }
+}

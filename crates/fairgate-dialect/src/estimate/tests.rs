@@ -1,0 +1,103 @@
+use super::*;
+use crate::Route;
+
+fn ask(route: Route, rest: &str) -> Ask {
+    let body = format!(r#"{{"model":"m"{rest}}}"#);
+    Ask::read(route, body.as_bytes()).unwrap()
+}
+
+fn chat(rest: &str) -> Ask {
+    ask(Route::ChatCompletions, rest)
+}
+
+fn usage(input: u64, output: u64) -> Usage {
+    Usage { input, cached: 0, output }
+}
+
+#[test]
+fn nothing_learned_means_four_bytes_a_token_and_the_default_output() {
+    let estimator = Estimator::new(300, 100);
+    let ask = chat("");
+    let expected = estimator.expect("t", "m", &ask, None);
+    assert_eq!(
+        expected,
+        Expected { input: ask.input_bytes.div_ceil(4), output: 300, output_max: None }
+    );
+    assert_eq!(estimator.expect("t", "m", &ask, Some(77)).input, 77);
+}
+
+#[test]
+fn the_caller_bounds_its_output_for_each_choice() {
+    let estimator = Estimator::new(300, 100);
+    let expected = estimator.expect("t", "m", &chat(r#","max_tokens":20,"n":3"#), None);
+    assert_eq!((expected.output, expected.output_max), (60, Some(60)));
+    let expected = estimator.expect("t", "m", &chat(r#","max_tokens":5000,"n":3"#), None);
+    assert_eq!((expected.output, expected.output_max), (900, Some(15_000)));
+}
+
+#[test]
+fn embeddings_and_counts_have_no_output() {
+    let estimator = Estimator::new(300, 100);
+    for route in [Route::Embeddings, Route::CountTokens] {
+        let ask = ask(route, "");
+        estimator.learn("t", "m", &ask, usage(10, 0));
+        let expected = estimator.expect("t", "m", &ask, None);
+        assert_eq!((expected.output, expected.output_max), (0, Some(0)), "{route:?}");
+    }
+    assert_eq!(
+        estimator.expect("t", "m", &chat(""), None).output,
+        300,
+        "nothing learned of answers"
+    );
+}
+
+#[test]
+fn input_follows_what_the_model_reports_for_all_tenants() {
+    let estimator = Estimator::new(300, 100);
+    let ask = chat(&format!(r#","prompt":"{}""#, "x".repeat(8000)));
+    for _ in 0..100 {
+        estimator.learn("a", "m", &ask, usage(ask.input_bytes / 2, 10));
+    }
+    let input = estimator.expect("b", "m", &ask, None).input;
+    let truth = ask.input_bytes / 2;
+    assert!(input.abs_diff(truth) <= truth / 50, "{input} of {truth}");
+    assert_eq!(estimator.expect("b", "other", &ask, None).input, ask.input_bytes.div_ceil(4));
+}
+
+#[test]
+fn output_follows_the_tenants_own_answers() {
+    let estimator = Estimator::new(300, 100);
+    let ask = chat("");
+    for _ in 0..60 {
+        estimator.learn("a", "m", &ask, usage(10, 40));
+    }
+    let output = estimator.expect("a", "m", &ask, None).output;
+    assert!((40..=41).contains(&output), "{output}");
+    assert_eq!(estimator.expect("b", "m", &ask, None).output, 300);
+    assert_eq!(estimator.expect("a", "n", &ask, None).output, 300);
+}
+
+#[test]
+fn absurd_lessons_stay_within_bounds() {
+    let estimator = Estimator::new(u64::MAX, 2);
+    let ask = chat("");
+    for input in [u64::MAX, 0, 1, u64::MAX] {
+        for _ in 0..200 {
+            estimator.learn("a", "m", &ask, usage(input, u64::MAX));
+        }
+        let Expected { input, output, .. } = estimator.expect("a", "m", &ask, None);
+        assert!((1..=ask.input_bytes * 4).contains(&input), "{input} tokens");
+        assert!(output <= TOKENS_MAX, "{output} tokens");
+    }
+}
+
+#[test]
+fn many_names_take_bounded_memory() {
+    let estimator = Estimator::new(300, 64);
+    let ask = chat("");
+    for i in 0..10_000 {
+        estimator.learn(&format!("tenant {i}"), &format!("model {i}"), &ask, usage(5, 5));
+    }
+    let memory = estimator.memory();
+    assert!(memory.inputs.len() <= 64 && memory.outputs.len() <= 64);
+}

@@ -1,0 +1,443 @@
+//! The way of one request: checked, queued, granted, sent, streamed back, settled.
+//!
+//! `ask` and `body` look at what comes in; `passage` is the one guard that ends a request exactly once; `answer` carries
+//! what the upstream says. Statuses are decided in `refusal`.
+
+mod answer;
+mod ask;
+mod body;
+mod headers;
+mod models;
+mod passage;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Instant as StdInstant;
+
+use bytes::Bytes;
+use fairgate_config::Tokenizer;
+use fairgate_core::event::Submit;
+use fairgate_core::units::Tokens;
+use fairgate_dialect::estimate::{Expected, Table};
+use fairgate_dialect::{Ask, Changes, Dialect, Framing, Route, Usage};
+use fairgate_store::{Exhausted, Reservation};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+pub(crate) use self::answer::Answer;
+pub(crate) use self::models::models;
+pub(crate) use self::passage::unix_now;
+
+use self::answer::Deadlines;
+use self::body::Taken;
+use self::passage::Passage;
+use crate::app::App;
+use crate::pools::Model;
+use crate::refusal::{self, Refusal};
+use crate::reply::{Reply, ReplyBody, length, whole};
+use crate::upstream::{Failure, FailureKind, LaneBody, Outgoing};
+
+const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
+
+/// Serves a request of one of the routes that go to an upstream.
+pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incoming>) -> Reply {
+    let id = app.ids.next();
+    let (parts, body) = request.into_parts();
+    let caller = match app.identity.caller(&parts.headers, unix_now()) {
+        Ok(caller) => caller,
+        Err(problem) => {
+            app.metrics.turned_away(problem.code);
+            return Refusal::from(problem).reply(route.dialect(), &id);
+        }
+    };
+    let mut passage = Passage::new(app, caller, id, route);
+    let sent = match accept(&mut passage, parts.headers, &parts.uri, body).await {
+        Ok(mut request) => {
+            // Most of a request's life is spent in here; boxed, it does not weigh on idle connections.
+            Box::pin(async { send(&mut passage, &mut request).await.map(|sent| (request, sent)) })
+                .await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    match sent {
+        Ok((request, sent)) => deliver(passage, request, sent).await,
+        Err(refusal) => {
+            passage.refuse(&refusal).await;
+            refusal.reply(route.dialect(), &passage.id)
+        }
+    }
+}
+
+/// A request that was accepted.
+struct Accepted {
+    model: Arc<Model>,
+    class: Option<Box<str>>,
+    /// The body as it came.
+    body: Taken,
+    path: PathAndQuery,
+    headers: HeaderMap,
+    /// What is reserved of the budgets at the grant.
+    reserve: Option<u64>,
+    /// The output cap of a budgeted request that states none.
+    cap: Option<u64>,
+}
+
+/// Everything that is refused before it is submitted. Nothing is kept of what is refused.
+async fn accept(
+    passage: &mut Passage,
+    headers: HeaderMap,
+    uri: &http::Uri,
+    body: Incoming,
+) -> Result<Accepted, Refusal> {
+    let app = passage.app.clone();
+    let limits = app.config.load().limits.clone();
+    let body = body::read(&headers, body, &limits, &app.held).await?;
+    let ask = passage.ask.insert(Ask::read(passage.route, &body.bytes)?);
+    let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
+    let setup = model.pool.setup();
+    ask::check_model(&passage.caller, &setup, passage.route, &ask.model)?;
+    let own = ask::own_names(&headers, &passage.caller)?;
+    passage.pool = Some(model.pool.clone());
+    (passage.agent, passage.session) = (own.agent, own.session);
+    let expected = expect(passage, &model, &body.bytes, setup.config.cost.tokenizer).await;
+    passage.expected = Some(expected);
+    passage.estimate = setup.weights.charge(likely(expected));
+    let (reserve, cap) = budget(passage, expected).await?;
+    let path = uri.path_and_query().cloned();
+    let path = path.unwrap_or_else(|| PathAndQuery::from_static(passage.route.path()));
+    let headers = headers::outbound(headers);
+    Ok(Accepted { model, class: own.class, body, path, headers, reserve, cap })
+}
+
+fn likely(expected: Expected) -> Usage {
+    Usage { input: expected.input, cached: 0, output: expected.output }
+}
+
+/// What the request is expected to use.
+async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Tokenizer) -> Expected {
+    let table = match tokenizer {
+        Tokenizer::Learned => None,
+        Tokenizer::O200k => Some(Table::O200k),
+        Tokenizer::Cl100k => Some(Table::Cl100k),
+    };
+    let exact = match table {
+        None => None,
+        Some(table) => {
+            let (route, body) = (passage.route, body.clone());
+            tokio::task::spawn_blocking(move || table.count(route, &body)).await.ok()
+        }
+    };
+    let ask = passage.ask.as_ref();
+    let nothing = Expected { input: 0, output: 0, output_max: None };
+    ask.map_or(nothing, |ask| {
+        model.pool.estimator.expect(&passage.caller.tenant, &ask.model, ask, exact)
+    })
+}
+
+/// Whether a route's answers have output that can be capped.
+fn has_output(route: Route) -> bool {
+    !matches!(route, Route::Embeddings | Route::CountTokens)
+}
+
+/// Refuses where a budget is used up. Says what to reserve at the grant, and the cap of a request that states none.
+async fn budget(
+    passage: &Passage,
+    expected: Expected,
+) -> Result<(Option<u64>, Option<u64>), Refusal> {
+    let (Some(pool), Some(ask), true) = (&passage.pool, &passage.ask, passage.caller.budgeted)
+    else {
+        return Ok((None, None));
+    };
+    let now = unix_now();
+    let caller = &passage.caller;
+    let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
+    let budgets = budgets.map_err(|error| {
+        tracing::error!(request = %passage.id, %error, "budgets cannot be read");
+        refusal::store_unavailable()
+    })?;
+    if let Some(spent) = budgets.into_iter().find(|budget| budget.used >= budget.limit) {
+        let exhausted = Exhausted {
+            scope: spent.scope,
+            period: spent.period,
+            limit: spent.limit,
+            taken: spent.used.saturating_add(spent.reserved),
+            resets_at: spent.resets_at,
+        };
+        return Err(refusal::budget_exhausted(&exhausted, now));
+    }
+    let setup = pool.setup();
+    let default = setup.config.cost.max_tokens_default;
+    let cap = (has_output(passage.route) && ask.max_tokens.is_none()).then_some(default);
+    let output = match cap {
+        Some(cap) => cap.saturating_mul(ask.choices.max(1)),
+        None => expected.output_max.unwrap_or(expected.output),
+    };
+    let most = Usage { input: expected.input, cached: 0, output };
+    Ok((Some(setup.weights.charge(most)), cap))
+}
+
+/// An upstream's answer, of which the head has come.
+struct Sent {
+    answer: Response<LaneBody>,
+    deadlines: Deadlines,
+    hide_usage: bool,
+    brownout: Option<u64>,
+}
+
+/// Waits for a slot and sends the request; on another worker where that fails before the first byte.
+async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Refusal> {
+    let app = passage.app.clone();
+    let bytes = length(request.body.bytes.len());
+    let entered = app.limits.enter(&passage.caller, bytes, passage.estimate, StdInstant::now())?;
+    passage.counted_in = true;
+    let mut queued = Some(entered);
+    let mut tried: Vec<Arc<str>> = Vec::new();
+    loop {
+        board(passage, request, &tried).await?;
+        drop(queued.take());
+        let brownout = brownout(passage);
+        let (outgoing, hide_usage) = outgoing(passage, request, brownout);
+        let Some(flight) = &mut passage.flight else { return Err(Failure::none().into()) };
+        flight.sent = true;
+        let upstream = flight.worker.upstream.clone();
+        let timeouts = upstream.config.timeouts;
+        let deadlines =
+            Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
+        let answered = upstream.send(outgoing, deadlines.total).await;
+        let verdict = judge(passage, answered);
+        tried.push(upstream.name.clone());
+        match verdict {
+            Verdict::Through(answer) => {
+                return Ok(Sent { answer, deadlines, hide_usage, brownout });
+            }
+            Verdict::Failed { code, status, .. } if may_retry(passage, &tried) => {
+                tracing::info!(request = %passage.id, worker = %upstream.name, code, "tried on another worker");
+                passage.end_attempt(code, status).await;
+            }
+            Verdict::Failed { otherwise: Otherwise::Through(answer), .. } => {
+                return Ok(Sent { answer, deadlines, hide_usage, brownout });
+            }
+            Verdict::Failed { otherwise: Otherwise::Refuse(refusal), .. } => return Err(refusal),
+            Verdict::Final(refusal) => return Err(refusal),
+        }
+    }
+}
+
+/// Waits for a slot, and reserves what the request may use.
+async fn board(
+    passage: &mut Passage,
+    request: &Accepted,
+    tried: &[Arc<str>],
+) -> Result<(), Refusal> {
+    loop {
+        let pool = &request.model.pool;
+        let submit = {
+            let setup = pool.setup();
+            let input = passage.expected.map_or(1, |expected| expected.input.max(1));
+            Submit {
+                attributes: ask::attributes(passage, &setup, request.class.clone()),
+                cost: Some(Tokens(passage.estimate.max(1))),
+                input: Some(Tokens(input)),
+                // Who is tried again goes first, within its own flow only.
+                priority: i64::from(!tried.is_empty()),
+                allow: setup.allowed(passage.route.dialect(), tried),
+                ..Submit::new(&passage.id)
+            }
+        };
+        passage.waits_since = Some(StdInstant::now());
+        let permit = pool.gate.admit(submit).await?;
+        let worker = {
+            let setup = pool.setup();
+            permit.place().and_then(|place| setup.worker(&place.worker).cloned())
+        };
+        let Some(worker) = worker else {
+            // It was dismissed while the grant was on its way: the next grant is for another one.
+            permit.give_back();
+            continue;
+        };
+        passage.takes_off(permit, worker);
+        return reserve(passage, request).await;
+    }
+}
+
+async fn reserve(passage: &mut Passage, request: &Accepted) -> Result<(), Refusal> {
+    let Some(tokens) = request.reserve else { return Ok(()) };
+    let caller = &passage.caller;
+    let now = unix_now();
+    let reservation = Reservation {
+        request: (&*passage.id).into(),
+        group: (&*caller.group).into(),
+        tenant: (&*caller.tenant).into(),
+        key: (&*caller.key).into(),
+        model: passage.ask.as_ref().map(|ask| ask.model.clone()).unwrap_or_default(),
+        tokens,
+        at: now,
+    };
+    match passage.app.store.reserve(reservation).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, now)),
+        Err(error) => {
+            tracing::error!(request = %passage.id, %error, "tokens cannot be reserved");
+            Err(refusal::store_unavailable())
+        }
+    }
+}
+
+/// The cap on the output of a request that waited long, where it lowers what the request may have.
+fn brownout(passage: &mut Passage) -> Option<u64> {
+    let (flight, pool) = (passage.flight.as_ref()?, passage.pool.as_ref()?);
+    let cap = pool.setup().config.brownout?.max_tokens;
+    let asked = passage.ask.as_ref()?.max_tokens;
+    let long = flight.permit.brownout() == Some(true) && has_output(passage.route);
+    let capped = long && asked.is_none_or(|asked| asked > cap);
+    passage.brownout = capped;
+    capped.then_some(cap)
+}
+
+/// What is sent: the body as it came, but for what a rule must change. And whether usage was asked for on the
+/// caller's behalf.
+fn outgoing(passage: &Passage, request: &mut Accepted, brownout: Option<u64>) -> (Outgoing, bool) {
+    let route = passage.route;
+    let ask_usage = passage.ask.as_ref().is_some_and(|ask| ask.must_ask_usage(route));
+    let changes = Changes {
+        model: request.model.upstream_name.as_deref(),
+        max_tokens: match (brownout, request.cap) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        },
+        ask_usage,
+    };
+    let bytes = request.body.bytes.clone();
+    let body = match &passage.ask {
+        Some(ask) => ask.changed(route, bytes, changes),
+        None => bytes,
+    };
+    let outgoing = Outgoing {
+        dialect: route.dialect(),
+        path: request.path.clone(),
+        headers: request.headers.clone(),
+        body,
+    };
+    (outgoing, ask_usage)
+}
+
+/// What to make of what an upstream did.
+enum Verdict {
+    /// It goes to the client.
+    Through(Response<LaneBody>),
+    /// Another worker may try.
+    Failed { code: &'static str, status: u16, otherwise: Otherwise },
+    /// It failed, and nobody else may try.
+    Final(Refusal),
+}
+
+/// What the client gets where nobody else can try.
+enum Otherwise {
+    Through(Response<LaneBody>),
+    Refuse(Refusal),
+}
+
+fn judge(passage: &Passage, answered: Result<Response<LaneBody>, Failure>) -> Verdict {
+    let answer = match answered {
+        Ok(answer) => answer,
+        Err(failure) => return failed(passage, &failure),
+    };
+    let status = answer.status();
+    let as_failure = |kind| {
+        let worker = passage.flight.as_ref().map(|flight| flight.worker.upstream.name.clone());
+        Failure { kind, worker: worker.unwrap_or_else(|| "-".into()) }
+    };
+    match status.as_u16() {
+        401 | 403 => failed(passage, &as_failure(FailureKind::Credentials)),
+        500 | 502 | 503 | 504 => {
+            passage.blame_worker();
+            let otherwise = Otherwise::Through(answer);
+            Verdict::Failed { code: "upstream_status", status: status.as_u16(), otherwise }
+        }
+        429 => {
+            passage.answered();
+            let otherwise = Otherwise::Through(answer);
+            Verdict::Failed { code: "upstream_status", status: 429, otherwise }
+        }
+        100..=199 | 300..=399 => failed(passage, &as_failure(FailureKind::Redirect)),
+        _ => {
+            passage.answered();
+            Verdict::Through(answer)
+        }
+    }
+}
+
+fn failed(passage: &Passage, failure: &Failure) -> Verdict {
+    if failure.kind.counts_against_it() {
+        passage.blame_worker();
+    }
+    let refusal = Refusal::from(failure);
+    if failure.kind.another_may_try() {
+        let (code, status) = (refusal.problem.code, refusal.problem.status.as_u16());
+        Verdict::Failed { code, status, otherwise: Otherwise::Refuse(refusal) }
+    } else {
+        Verdict::Final(refusal)
+    }
+}
+
+/// Whether there is a worker left that could try.
+fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
+    let Some(pool) = &passage.pool else { return false };
+    let setup = pool.setup();
+    let dialect = passage.route.dialect();
+    let left = setup.workers.iter().any(|worker| {
+        worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name)
+    });
+    left && passage.attempt <= setup.config.retries
+}
+
+/// Gives the answer to the client: at once where it is a stream, in one piece where all of it is there.
+async fn deliver(passage: Passage, request: Accepted, sent: Sent) -> Reply {
+    // No other worker will be tried: the body is needed no more.
+    drop(request);
+    let Sent { answer, deadlines, hide_usage, brownout } = sent;
+    let (dialect, id) = (passage.route.dialect(), passage.id.clone());
+    let framing = framing(&answer);
+    let mut head = Response::new(());
+    *head.status_mut() = answer.status();
+    *head.headers_mut() = answer.headers().clone();
+    headers::inbound(head.headers_mut(), hide_usage && framing == Framing::Sse);
+    if let Some(cap) = brownout {
+        head.headers_mut().insert(BROWNOUT, HeaderValue::from(cap));
+    }
+    let mut answer = Answer::new(passage, answer, framing, hide_usage, deadlines);
+    let body = if framing == Framing::Sse {
+        ReplyBody::Answer(Box::new(answer).head_given())
+    } else {
+        poll_fn(|cx| answer.poll_fill(cx)).await;
+        match answer.into_whole() {
+            Ok(Ok(bytes)) => whole(bytes),
+            Ok(Err(more)) => ReplyBody::Answer(Box::new(more).head_given()),
+            Err(refusal) => return refusal.reply(dialect, &id),
+        }
+    };
+    let mut reply = head.map(|()| body);
+    refusal::name(&mut reply, dialect, &id);
+    reply
+}
+
+fn framing(answer: &Response<LaneBody>) -> Framing {
+    let headers = answer.headers();
+    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Framing::Opaque;
+    }
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let is = |name: &[u8]| {
+        kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
+    if is(b"text/event-stream") {
+        Framing::Sse
+    } else if is(b"application/json") {
+        Framing::Json
+    } else {
+        Framing::Opaque
+    }
+}

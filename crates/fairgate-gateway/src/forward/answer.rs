@@ -1,0 +1,292 @@
+//! An upstream's answer on its way to the client: chunk by chunk through the meter, settled before its last piece.
+//!
+//! That order is what makes the ledger whole: whoever has seen the end of an answer has a row, even if the process is
+//! killed in the very next moment.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairgate_dialect::{Framing, Meter};
+use fairgate_store::Outcome;
+use http::StatusCode;
+use http_body::Frame;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::passage::{End, Passage, Used};
+use crate::refusal::Refusal;
+use crate::reply::{BrokenOff, length};
+use crate::rows::Recording;
+use crate::upstream::{Failure, FailureKind, LaneBody};
+
+/// The body of an answer.
+pub(crate) struct Answer {
+    passage: Passage,
+    body: LaneBody,
+    status: StatusCode,
+    framing: Framing,
+    /// How many bytes of the upstream's body are to come, where it said.
+    to_come: Option<u64>,
+    /// Whether the end of the body can be told from a connection that broke.
+    end_is_told: bool,
+    /// What may go to the client now, in order.
+    out: VecDeque<Bytes>,
+    /// The row, which must be written before anything more goes to the client.
+    recording: Option<Recording>,
+    stage: Flow,
+    /// Whether the request has ended; what comes after that only passes through.
+    settled: bool,
+    /// Whether the client has been given the head.
+    head_given: bool,
+    clock: Clock,
+}
+
+/// Where an answer is.
+enum Flow {
+    /// More is to come.
+    Flowing,
+    /// Nothing more comes.
+    Over,
+    /// It broke off, and the client must see that.
+    Broken(Box<Refusal>),
+}
+
+/// What an answer must keep to.
+#[derive(Clone, Copy)]
+pub(super) struct Deadlines {
+    pub(super) idle: Duration,
+    pub(super) total: Instant,
+}
+
+impl Answer {
+    pub(super) fn new(
+        mut passage: Passage,
+        answer: http::Response<LaneBody>,
+        framing: Framing,
+        hide_usage: bool,
+        deadlines: Deadlines,
+    ) -> Self {
+        let status = answer.status();
+        let chunked = answer.headers().contains_key(http::header::TRANSFER_ENCODING);
+        let body = answer.into_body();
+        let to_come = body.length();
+        let input = passage.expected.map_or(0, |expected| expected.input);
+        if let Some(flight) = &mut passage.flight
+            && status.is_success()
+        {
+            flight.meter = Some(Meter::new(passage.route, framing, hide_usage, input));
+        }
+        let mut made = Self {
+            passage,
+            body,
+            status,
+            framing,
+            to_come,
+            end_is_told: chunked || to_come.is_some(),
+            out: VecDeque::new(),
+            recording: None,
+            stage: Flow::Flowing,
+            settled: false,
+            head_given: false,
+            clock: Clock { deadlines, waits_since: None, sleep: None },
+        };
+        if made.to_come == Some(0) {
+            made.finish();
+        }
+        made
+    }
+
+    /// From now on the client knows the status.
+    pub(super) fn head_given(mut self: Box<Self>) -> Box<Self> {
+        self.head_given = true;
+        self
+    }
+
+    /// Gets something to give to the client: ready when there is, or when nothing more comes.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(recording) = &mut self.recording {
+                ready!(Pin::new(recording).poll(cx));
+                self.recording = None;
+            }
+            if !self.out.is_empty() || !matches!(self.stage, Flow::Flowing) {
+                return Poll::Ready(());
+            }
+            match self.body.poll_chunk(cx) {
+                Poll::Ready(Some(Ok(chunk))) => {
+                    self.clock.moved();
+                    self.take(chunk);
+                }
+                Poll::Ready(Some(Err(kind))) => self.fail(kind),
+                Poll::Ready(None) => self.finish(),
+                Poll::Pending => match ready!(self.clock.poll_late(cx)) {
+                    // After its end only the connection is waited for.
+                    _ if self.settled => self.stage = Flow::Over,
+                    late => self.fail(late),
+                },
+            }
+        }
+    }
+
+    /// All of it, where it is all there; else it stays as it is. Fails where it broke before anything was given out.
+    pub(super) fn into_whole(mut self) -> Result<Result<Bytes, Self>, Box<Refusal>> {
+        match self.stage {
+            Flow::Broken(refusal) if self.out.is_empty() => Err(refusal),
+            Flow::Over if self.out.len() <= 1 => Ok(Ok(self.out.pop_front().unwrap_or_default())),
+            _ => Ok(Err(self)),
+        }
+    }
+
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        ready!(self.poll_fill(cx));
+        if let Some(piece) = self.out.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match self.stage {
+            Flow::Broken(_) => {
+                self.stage = Flow::Over;
+                Poll::Ready(Some(Err(BrokenOff)))
+            }
+            _ => Poll::Ready(None),
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.stage, Flow::Over) && self.out.is_empty() && self.recording.is_none()
+    }
+
+    fn take(&mut self, chunk: Bytes) {
+        self.passage.first_byte();
+        if let Some(to_come) = &mut self.to_come {
+            *to_come = to_come.saturating_sub(length(chunk.len()));
+        }
+        let all_here = self.to_come == Some(0);
+        let meter = self.passage.flight.as_mut().and_then(|flight| flight.meter.as_mut());
+        let Some(meter) = meter else {
+            self.out.push_back(chunk);
+            if all_here {
+                self.finish();
+            }
+            return;
+        };
+        let passed = meter.pass(chunk);
+        self.out.extend(passed.forward);
+        if all_here {
+            self.finish();
+        } else if passed.terminal {
+            self.settle();
+        } else {
+            self.passage.note_used(passed.first_token);
+        }
+    }
+
+    /// The upstream's body has ended.
+    fn finish(&mut self) {
+        self.stage = Flow::Over;
+        if !self.settled {
+            self.settle();
+        }
+    }
+
+    /// The answer has come to its end, as far as the client can tell.
+    fn settle(&mut self) {
+        let meter = self.passage.flight.as_mut().and_then(|flight| flight.meter.as_mut());
+        let Some(meter) = meter else {
+            // Answered with an error: as it is, and nothing is charged.
+            if self.status.is_client_error() {
+                self.passage.praise_worker();
+            }
+            let code = Some("upstream_status");
+            self.end(self.status, Outcome::UpstreamError, code, Used::Nothing);
+            return;
+        };
+        let (rest, measured) = meter.finish();
+        self.out.extend(rest);
+        if measured.complete || self.end_is_told {
+            self.end(self.status, Outcome::Completed, None, Used::Measured(measured));
+        } else {
+            self.break_off(FailureKind::Reset, Used::Measured(measured));
+        }
+    }
+
+    fn fail(&mut self, kind: FailureKind) {
+        if self.settled {
+            // Whatever the upstream does after its answer's end, the answer was whole, unless its length was announced.
+            self.stage = match self.to_come {
+                Some(1..) => Flow::Broken(Box::new(self.refusal(kind))),
+                _ => Flow::Over,
+            };
+            return;
+        }
+        self.break_off(kind, Used::SoFar);
+    }
+
+    /// The answer ends where it should not: a stream with an event that says so, anything else with its connection.
+    fn break_off(&mut self, kind: FailureKind, used: Used) {
+        self.passage.blame_worker();
+        let refusal = self.refusal(kind);
+        let status = if self.head_given { self.status } else { refusal.problem.status };
+        self.end(status, refusal.outcome, Some(refusal.problem.code), used);
+        if self.framing == Framing::Sse && self.status.is_success() {
+            self.out.push_back(refusal.problem.event(self.passage.route, &self.passage.id));
+            self.stage = Flow::Over;
+        } else {
+            self.stage = Flow::Broken(Box::new(refusal));
+        }
+    }
+
+    fn refusal(&self, kind: FailureKind) -> Refusal {
+        let flight = self.passage.flight.as_ref();
+        let worker = flight.map_or_else(|| "-".into(), |flight| flight.worker.upstream.name.clone());
+        Refusal::from(&Failure { kind, worker })
+    }
+
+    fn end(
+        &mut self,
+        status: StatusCode,
+        outcome: Outcome,
+        code: Option<&'static str>,
+        used: Used,
+    ) {
+        self.settled = true;
+        let end = End { status: status.as_u16(), outcome, code, used };
+        self.recording = Some(self.passage.end(end));
+    }
+}
+
+/// Runs only while the upstream is waited for: a client that reads slowly is not the upstream's fault.
+struct Clock {
+    deadlines: Deadlines,
+    waits_since: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Clock {
+    fn moved(&mut self) {
+        self.waits_since = None;
+    }
+
+    /// Ready when something is late.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<FailureKind> {
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        let (due, late) = match since + self.deadlines.idle {
+            idle if idle < self.deadlines.total => (idle, FailureKind::IdleTimeout),
+            _ => (self.deadlines.total, FailureKind::TotalTimeout),
+        };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= due {
+                return Poll::Ready(late);
+            }
+            // It was set for an earlier wait.
+            sleep.as_mut().reset(due);
+        }
+    }
+}

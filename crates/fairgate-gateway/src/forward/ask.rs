@@ -1,0 +1,95 @@
+//! What a request asks for, checked against what its key may ask for: model, dialect, class, and the names that it
+//! gives to its own parts.
+
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_dialect::{Dialect, Route};
+use http::{HeaderMap, HeaderName};
+
+use super::passage::Passage;
+use crate::identity::Caller;
+use crate::pools::Setup;
+use crate::refusal::{self, Refusal};
+
+const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
+const AGENT: HeaderName = HeaderName::from_static("x-fairgate-agent");
+const SESSION: HeaderName = HeaderName::from_static("x-fairgate-session");
+/// The longest name that a client may give.
+const NAME_BYTES_MAX: usize = 128;
+
+/// A name out of a header: short, and nothing that a terminal or a journal would have to escape.
+pub(super) fn named(headers: &HeaderMap, header: &HeaderName) -> Result<Option<Box<str>>, Refusal> {
+    let Some(value) = headers.get(header) else { return Ok(None) };
+    match value.to_str() {
+        Ok(name) if !name.is_empty() && name.len() <= NAME_BYTES_MAX => Ok(Some(name.into())),
+        _ => Err(refusal::bad_name(header_name(header))),
+    }
+}
+
+fn header_name(header: &HeaderName) -> &'static str {
+    match header.as_str() {
+        "x-fairgate-class" => "x-fairgate-class",
+        "x-fairgate-agent" => "x-fairgate-agent",
+        _ => "x-fairgate-session",
+    }
+}
+
+/// The names that a client gives to its own parts.
+pub(super) struct OwnNames {
+    pub(super) class: Option<Box<str>>,
+    pub(super) agent: Option<Box<str>>,
+    pub(super) session: Option<Box<str>>,
+}
+
+/// Reads these names. A class must be one of the key's; the first of those is meant where none is named.
+pub(super) fn own_names(headers: &HeaderMap, caller: &Caller) -> Result<OwnNames, Refusal> {
+    let class = match named(headers, &CLASS)? {
+        Some(class) if caller.classes.iter().any(|allowed| **allowed == *class) => Some(class),
+        Some(_) => return Err(refusal::forbidden_class()),
+        None => caller.classes.first().map(|class| class.as_str().into()),
+    };
+    Ok(OwnNames { class, agent: named(headers, &AGENT)?, session: named(headers, &SESSION)? })
+}
+
+/// Whether the caller may ask for this model over this route.
+pub(super) fn check_model(
+    caller: &Caller,
+    setup: &Setup,
+    route: Route,
+    model: &str,
+) -> Result<(), Refusal> {
+    if caller.models.as_ref().is_some_and(|allowed| !allowed.iter().any(|name| name == model)) {
+        return Err(refusal::forbidden_model(model));
+    }
+    if !setup.speaks(route.dialect()) {
+        let instead = match route.dialect() {
+            Dialect::OpenAi => Route::Messages.path(),
+            Dialect::Anthropic => Route::ChatCompletions.path(),
+        };
+        return Err(refusal::unserved_dialect(model, instead));
+    }
+    Ok(())
+}
+
+/// Who the core takes the request to belong to. What clients name themselves is handed on only where the policy shares
+/// by it, since the core keeps every flow for ever.
+pub(super) fn attributes(passage: &Passage, setup: &Setup, class: Option<Box<str>>) -> Attributes {
+    let caller = &passage.caller;
+    let mut attributes = Attributes::none()
+        .with(Attribute::Group, &caller.group)
+        .with(Attribute::Tenant, &caller.tenant)
+        .with(Attribute::Key, &caller.key);
+    if let Some(class) = class.filter(|_| setup.by_class) {
+        attributes.set(Attribute::Class, class);
+    }
+    let own = [
+        (Attribute::Agent, &passage.agent, setup.by_agent),
+        (Attribute::Session, &passage.session, setup.by_session),
+    ];
+    for (by, name, shared_by) in own {
+        if let (Some(name), Some(pool), true) = (name, &passage.pool, shared_by) {
+            let max = passage.app.config.load().limits.names_per_key_max;
+            attributes.set(by, pool.names.flow(&caller.key, by, name, max).into());
+        }
+    }
+    attributes
+}

@@ -1,0 +1,145 @@
+//! Reading a request's body: bounded in size, in time, and in what all bodies together hold.
+
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use fairgate_config::LimitsConfig;
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http_body::Body;
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use crate::held::{Held, HeldBytes};
+use crate::refusal::{self, Refusal};
+use crate::reply::length;
+
+/// How much room is made at once for a body that says that it will be large. The rest comes as it arrives.
+const FIRST_ROOM_MAX: u64 = 64 << 10;
+
+/// A body, counted among what is held until it is dropped.
+pub(super) struct Taken {
+    pub(super) bytes: Bytes,
+    _held: Held,
+}
+
+/// Reads a whole body.
+pub(super) async fn read<B>(
+    headers: &HeaderMap,
+    body: B,
+    limits: &LimitsConfig,
+    all: &HeldBytes,
+) -> Result<Taken, Refusal>
+where
+    B: Body<Data = Bytes>,
+{
+    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Err(refusal::encoded_body());
+    }
+    let max = limits.body_bytes_max;
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|announced| announced > max) {
+        return Err(refusal::body_too_large(max));
+    }
+    match timeout(limits.body_timeout, gather(body, announced.unwrap_or(0), limits, all)).await {
+        Ok(read) => read,
+        Err(_) => Err(refusal::body_timeout(limits.body_timeout)),
+    }
+}
+
+async fn gather<B>(
+    body: B,
+    announced: u64,
+    limits: &LimitsConfig,
+    all: &HeldBytes,
+) -> Result<Taken, Refusal>
+where
+    B: Body<Data = Bytes>,
+{
+    let mut body = pin!(body);
+    let mut held = all.part();
+    let room = usize::try_from(announced.min(FIRST_ROOM_MAX)).unwrap_or(0);
+    // A copy: the pieces are parts of the connection's read buffer, which is larger and would be kept with them.
+    let mut bytes = BytesMut::with_capacity(room);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| refusal::body_broken())?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if length(bytes.len()).saturating_add(length(piece.len())) > limits.body_bytes_max {
+            return Err(refusal::body_too_large(limits.body_bytes_max));
+        }
+        held.grow(length(piece.len()), limits.held_bytes_max).map_err(|_| refusal::memory_full())?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(Taken { bytes: bytes.freeze(), _held: held })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use std::time::Duration;
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// Gives its pieces and then ends, or never ends.
+    struct Pieces(VecDeque<&'static [u8]>, bool);
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            match self.0.pop_front() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece))))),
+                None if self.1 => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    fn limits() -> LimitsConfig {
+        LimitsConfig {
+            body_bytes_max: 10,
+            header_timeout: Duration::from_secs(1),
+            body_timeout: Duration::from_secs(5),
+            header_bytes_max: 1 << 16,
+            connections_max: 1,
+            held_bytes_max: 15,
+            names_per_key_max: 1,
+        }
+    }
+
+    async fn outcome(pieces: &[&'static [u8]], ends: bool, headers: &HeaderMap, all: &HeldBytes) -> Result<Taken, &'static str> {
+        let body = Pieces(pieces.iter().copied().collect(), ends);
+        read(headers, body, &limits(), all).await.map_err(|refusal| refusal.problem.code)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_are_bounded_in_every_way() {
+        let all = HeldBytes::default();
+        let none = HeaderMap::new();
+        let whole = outcome(&[b"12345", b"67890"], true, &none, &all).await.ok().unwrap();
+        assert_eq!(&whole.bytes[..], b"1234567890");
+        assert_eq!(all.now(), 10);
+        assert_eq!(outcome(&[b"123456"], true, &none, &all).await.err(), Some("memory_full"));
+        drop(whole);
+        assert_eq!(all.now(), 0);
+        assert_eq!(outcome(&[b"12345678901"], true, &none, &all).await.err(), Some("body_too_large"));
+        assert_eq!(outcome(&[b"1"], false, &none, &all).await.err(), Some("body_timeout"));
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_LENGTH, 11.into());
+        assert_eq!(outcome(&[], false, &headers, &all).await.err(), Some("body_too_large"));
+        headers.clear();
+        headers.insert(CONTENT_ENCODING, http::HeaderValue::from_static("gzip"));
+        let refused = outcome(&[], false, &headers, &all).await.err();
+        assert_eq!(refused, Some("unsupported_content_encoding"));
+        assert_eq!(all.now(), 0);
+    }
+}

@@ -1,0 +1,124 @@
+//! Which headers go through, in both directions.
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const ALT_SVC: HeaderName = HeaderName::from_static("alt-svc");
+const OURS: &str = "x-fairgate-";
+
+/// What concerns one connection only.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What a client says to us and to no upstream: who it is, above all.
+const CLIENTS_OWN: [HeaderName; 6] =
+    [AUTHORIZATION, X_API_KEY, COOKIE, HOST, EXPECT, CONTENT_LENGTH];
+
+/// What an upstream says to us and to no client.
+const UPSTREAMS_OWN: [HeaderName; 2] = [SET_COOKIE, ALT_SVC];
+
+/// A client's headers as an upstream may see them. Answers are asked for uncompressed, so that usage can be read.
+pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
+    strip(&mut headers, &CLIENTS_OWN);
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers
+}
+
+/// An upstream's headers as a client may see them. `length_may_change`: events may be taken out of the body.
+pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
+    strip(headers, &UPSTREAMS_OWN);
+    if length_may_change {
+        headers.remove(CONTENT_LENGTH);
+    }
+}
+
+fn strip(headers: &mut HeaderMap, also: &[HeaderName]) {
+    // Connection may name further headers that are for this connection only.
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in HOP_BY_HOP.iter().chain(also).chain(&named) {
+        headers.remove(name);
+    }
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+    for name in &ours {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn no_upstream_learns_who_the_client_is() {
+        let out = outbound(of(&[
+            ("authorization", "Bearer fg-x"),
+            ("x-api-key", "fg-x"),
+            ("cookie", "a=b"),
+            ("host", "here"),
+            ("expect", "100-continue"),
+            ("content-length", "3"),
+            ("x-fairgate-agent", "a"),
+            ("connection", "keep-alive, x-secret-hop"),
+            ("x-secret-hop", "1"),
+            ("te", "trailers"),
+            ("accept-encoding", "gzip"),
+            ("anthropic-version", "2023-06-01"),
+            ("openai-organization", "o"),
+            ("accept", "text/event-stream"),
+        ]));
+        let kept = of(&[
+            ("accept-encoding", "identity"),
+            ("anthropic-version", "2023-06-01"),
+            ("openai-organization", "o"),
+            ("accept", "text/event-stream"),
+        ]);
+        assert_eq!(out, kept);
+    }
+
+    #[test]
+    fn no_client_gets_an_upstreams_cookies() {
+        let mut headers = of(&[
+            ("set-cookie", "a=b"),
+            ("set-cookie", "c=d"),
+            ("alt-svc", "h3=\":443\""),
+            ("transfer-encoding", "chunked"),
+            ("x-fairgate-request-id", "forged"),
+            ("x-request-id", "theirs"),
+            ("content-length", "9"),
+        ]);
+        inbound(&mut headers, false);
+        assert_eq!(headers, of(&[("x-request-id", "theirs"), ("content-length", "9")]));
+        inbound(&mut headers, true);
+        assert_eq!(headers, of(&[("x-request-id", "theirs")]));
+    }
+}

@@ -1,0 +1,140 @@
+//! The counters and histograms, their names and labels.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Buckets for how long things take, in seconds: from a millisecond to ten minutes.
+const SECONDS: [f64; 18] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    120.0, 300.0, 600.0,
+];
+
+/// Buckets for what was charged against what was expected: 1 is exact.
+const RATIOS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
+
+type Histograms = Family<PoolLabel, Histogram, fn() -> Histogram>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PoolLabel {
+    pub(super) pool: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PoolReason {
+    pub(super) pool: Arc<str>,
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) pool: Arc<str>,
+    pub(super) route: &'static str,
+    pub(super) outcome: &'static str,
+    pub(super) status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WorkerOutcome {
+    pub(super) pool: Arc<str>,
+    pub(super) worker: Arc<str>,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Debug)]
+pub(super) struct Instruments {
+    pub(super) requests: Family<RequestLabels, Counter>,
+    pub(super) refusals: Family<PoolReason, Counter>,
+    pub(super) failures: Family<PoolReason, Counter>,
+    pub(super) wait: Histograms,
+    pub(super) first_token: Histograms,
+    pub(super) total: Histograms,
+    pub(super) estimated: Family<PoolLabel, Counter>,
+    pub(super) charged: Family<PoolLabel, Counter>,
+    pub(super) estimate_ratio: Histograms,
+    pub(super) attempts: Family<WorkerOutcome, Counter>,
+    pub(super) connections: Gauge,
+    pub(super) ledger_write_failures: Counter,
+    pub(super) admin_denied: Counter,
+}
+
+impl Instruments {
+    pub(super) fn registered_in(registry: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
+        let ratios: fn() -> Histogram = || Histogram::new(RATIOS);
+        let instruments = Self {
+            requests: Family::default(),
+            refusals: Family::default(),
+            failures: Family::default(),
+            wait: Family::new_with_constructor(seconds),
+            first_token: Family::new_with_constructor(seconds),
+            total: Family::new_with_constructor(seconds),
+            estimated: Family::default(),
+            charged: Family::default(),
+            estimate_ratio: Family::new_with_constructor(ratios),
+            attempts: Family::default(),
+            connections: Gauge::default(),
+            ledger_write_failures: Counter::default(),
+            admin_denied: Counter::default(),
+        };
+        instruments.register_requests(registry);
+        instruments.register_process(registry);
+        instruments
+    }
+
+    fn register_requests(&self, to: &mut Registry) {
+        to.register("requests", "Requests that ended", self.requests.clone());
+        to.register("refusals", "Requests that were refused, by reason", self.refusals.clone());
+        to.register(
+            "failures",
+            "Requests that failed after they were let in, by reason",
+            self.failures.clone(),
+        );
+        let wait = "How long granted requests waited for their slot";
+        to.register_with_unit("wait", wait, Unit::Seconds, self.wait.clone());
+        let first = "From a request's arrival to the first token of its answer";
+        to.register_with_unit("first_token", first, Unit::Seconds, self.first_token.clone());
+        let total = "From a request's arrival to its end";
+        to.register_with_unit("request", total, Unit::Seconds, self.total.clone());
+        let tokens = || Unit::Other("tokens".to_owned());
+        let estimated = "What requests that ran were expected to use, as charged";
+        to.register_with_unit("estimated", estimated, tokens(), self.estimated.clone());
+        let charged = "What requests that ran were charged";
+        to.register_with_unit("charged", charged, tokens(), self.charged.clone());
+        to.register(
+            "estimate_error_ratio",
+            "What a request was charged, divided by what was expected: 1 is exact",
+            self.estimate_ratio.clone(),
+        );
+        let attempts = "Attempts on upstream workers, by outcome";
+        to.register("upstream_attempts", attempts, self.attempts.clone());
+    }
+
+    fn register_process(&self, to: &mut Registry) {
+        to.register("connections", "Open client connections", self.connections.clone());
+        to.register(
+            "ledger_write_failures",
+            "Rows that could not be written to the ledger",
+            self.ledger_write_failures.clone(),
+        );
+        to.register(
+            "admin_denied",
+            "Requests to the admin API without its token",
+            self.admin_denied.clone(),
+        );
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        to.register("build", "The build that runs", build);
+        let start: Gauge = Gauge::default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        start.set(i64::try_from(now).unwrap_or(i64::MAX));
+        let help = "When the process started, since 1970";
+        to.register_with_unit("start_time", help, Unit::Seconds, start);
+    }
+}

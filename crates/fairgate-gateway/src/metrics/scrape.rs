@@ -1,0 +1,216 @@
+//! What the pools look like when somebody scrapes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::fairness::NodeFairness;
+use fairgate_runtime::{JournalStatus, Live};
+use futures_util::future::join_all;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::time::timeout;
+
+use super::instruments::PoolLabel;
+use crate::lag::Lag;
+use crate::pools::{PoolHandle, WorkerView};
+
+/// How long a pool may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Of how many tenants a pool's lags are shown: those with the largest, either way.
+const TENANTS_SHOWN: usize = 50;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabels {
+    pool: Arc<str>,
+    worker: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    pool: Arc<str>,
+    tenant: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    pool: Arc<str>,
+    end: &'static str,
+}
+
+type Gauges = Family<PoolLabel, Gauge>;
+type Counters = Family<PoolLabel, Counter>;
+
+/// Everything that is asked at a scrape.
+#[derive(Debug, Default)]
+struct Seen {
+    answers: Gauges,
+    capacity: Gauges,
+    in_flight: Gauges,
+    queued: Gauges,
+    draining: Gauges,
+    ends: Family<EndLabels, Counter>,
+    journal_lost: Counters,
+    journal_gaps: Counters,
+    journal_writing: Gauges,
+    state_failing: Gauges,
+    lag: Gauges,
+    bound: Gauges,
+    bound_used: Family<PoolLabel, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    tenant_lag: Family<TenantLabels, Gauge>,
+    tenant_bound: Family<TenantLabels, Gauge>,
+    worker_up: Family<WorkerLabels, Gauge>,
+    worker_in_flight: Family<WorkerLabels, Gauge>,
+}
+
+/// Asks all pools at once, and the system how large this process is.
+pub(super) async fn registry_of(pools: &[Arc<PoolHandle>]) -> Registry {
+    let seen = Seen::default();
+    join_all(pools.iter().map(|pool| seen.look_at(pool))).await;
+    let mut registry = Registry::with_prefix("fairgate");
+    seen.register_in(&mut registry);
+    if let Some(bytes) = resident_bytes() {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(whole(bytes));
+        let help = "Memory that this process has in use, as the system counts it";
+        registry.register_with_unit("resident_memory", help, Unit::Bytes, gauge);
+    }
+    registry
+}
+
+impl Seen {
+    async fn look_at(&self, pool: &PoolHandle) {
+        let labels = PoolLabel { pool: pool.name.clone() };
+        let both = async { (pool.gate.live().await, pool.gate.fairness().await) };
+        let (live, fairness) = match timeout(PATIENCE, both).await {
+            Ok((live, fairness)) => (live.ok(), fairness.ok()),
+            Err(_) => (None, None),
+        };
+        self.answers.get_or_create(&labels).set(i64::from(live.is_some()));
+        if let Some(live) = live {
+            self.live(&labels, &live);
+        }
+        if let Some(fairness) = fairness {
+            self.fairness(&labels, &fairness);
+        }
+        for worker in pool.workers() {
+            self.worker(&labels.pool, worker);
+        }
+    }
+
+    fn live(&self, labels: &PoolLabel, live: &Live) {
+        self.capacity.get_or_create(labels).set(whole(live.capacity));
+        self.in_flight.get_or_create(labels).set(whole(live.flying));
+        self.queued.get_or_create(labels).set(whole(live.waiting));
+        self.draining.get_or_create(labels).set(i64::from(live.draining));
+        let counts = &live.counts;
+        let ends = [
+            ("rejected", counts.rejected),
+            ("expired", counts.expired),
+            ("left", counts.left),
+            ("drained", counts.drained),
+            ("settled", counts.settled),
+            ("failed", counts.failed),
+            ("given_back", counts.given_back),
+            ("dropped", counts.dropped),
+        ];
+        for (end, count) in ends {
+            let labels = EndLabels { pool: labels.pool.clone(), end };
+            self.ends.get_or_create(&labels).inc_by(count);
+        }
+        self.journal_lost.get_or_create(labels).inc_by(live.journal.events_lost);
+        self.journal_gaps.get_or_create(labels).inc_by(live.journal.gaps);
+        if live.journal.status != JournalStatus::Off {
+            let writing = live.journal.status == JournalStatus::Writing;
+            self.journal_writing.get_or_create(labels).set(i64::from(writing));
+        }
+        self.state_failing.get_or_create(labels).set(i64::from(live.state.error.is_some()));
+    }
+
+    fn fairness(&self, labels: &PoolLabel, nodes: &[NodeFairness]) {
+        let all = || nodes.iter().flat_map(|node| &node.flows).map(Lag::of);
+        let most = |lag: Lag| lag.bound.map_or(0, |(_, most)| most);
+        let largest = |values: &mut dyn Iterator<Item = i128>| whole(values.max().unwrap_or(0));
+        self.lag.get_or_create(labels).set(largest(&mut all().map(|lag| lag.tokens)));
+        self.bound.get_or_create(labels).set(largest(&mut all().map(most)));
+        let used = all().filter_map(|lag| lag.bound_used_thousandths()).max().unwrap_or(0);
+        self.bound_used.get_or_create(labels).set(used as f64 / 1000.0);
+        for (tenant, lag) in largest_of_tenants(nodes) {
+            let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
+            self.tenant_lag.get_or_create(&labels).set(whole(lag.tokens));
+            if let Some((_, most)) = lag.bound {
+                self.tenant_bound.get_or_create(&labels).set(whole(most));
+            }
+        }
+    }
+
+    fn worker(&self, pool: &Arc<str>, worker: WorkerView) {
+        let labels = WorkerLabels { pool: pool.clone(), worker: worker.name };
+        self.worker_up.get_or_create(&labels).set(i64::from(worker.state == "up"));
+        self.worker_in_flight.get_or_create(&labels).set(whole(worker.in_flight));
+    }
+
+    fn register_in(self, to: &mut Registry) {
+        to.register("pool_answers", "Whether the pool answered this scrape", self.answers);
+        let slots = Unit::Other("slots".to_owned());
+        let requests = || Unit::Other("requests".to_owned());
+        let tokens = || Unit::Other("tokens".to_owned());
+        let help = "How many requests may be in flight";
+        to.register_with_unit("pool_capacity", help, slots, self.capacity);
+        let help = "How many requests are in flight";
+        to.register_with_unit("pool_in_flight", help, requests(), self.in_flight);
+        to.register_with_unit("pool_queued", "How many requests wait", requests(), self.queued);
+        to.register("pool_draining", "Whether the pool is closing", self.draining);
+        let help = "What became of the requests that came to the pool";
+        to.register("pool_ends", help, self.ends);
+        let help = "Events that are in no journal because it had stopped";
+        to.register("journal_events_lost", help, self.journal_lost);
+        to.register("journal_gaps", "How often the journal has stopped", self.journal_gaps);
+        let help = "Whether the journal is being written; absent where none is kept";
+        to.register("journal_writing", help, self.journal_writing);
+        let help = "Whether the state file could not be written the last time";
+        to.register("state_file_failing", help, self.state_failing);
+        let help = "The largest lag of any flow: what it is owed";
+        to.register_with_unit("pool_lag", help, tokens(), self.lag);
+        let help = "The largest lag that any flow could have now";
+        to.register_with_unit("pool_lag_bound", help, tokens(), self.bound);
+        let help = "The most that any flow uses of its bound: above 1 is a bug";
+        to.register("pool_lag_bound_used_ratio", help, self.bound_used);
+        let help = "What a tenant is owed; of the 50 tenants that are furthest from their share";
+        to.register_with_unit("tenant_lag", help, tokens(), self.tenant_lag);
+        let help = "How far behind that tenant could be now";
+        to.register_with_unit("tenant_lag_bound", help, tokens(), self.tenant_bound);
+        to.register("worker_up", "Whether the worker takes requests", self.worker_up);
+        let help = "How many requests are in flight on the worker";
+        to.register_with_unit("worker_in_flight", help, requests(), self.worker_in_flight);
+    }
+}
+
+/// The tenants whose lags are largest, either way. A tenant that is in several nodes of the tree counts by its largest.
+fn largest_of_tenants(nodes: &[NodeFairness]) -> Vec<(&str, Lag)> {
+    let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
+    let mut lags: Vec<(&str, Lag)> =
+        nodes.flat_map(|node| &node.flows).map(|flow| (&*flow.name, Lag::of(flow))).collect();
+    lags.sort_by_key(|(tenant, lag)| (std::cmp::Reverse(lag.tokens.unsigned_abs()), *tenant));
+    let mut seen = std::collections::HashSet::new();
+    lags.retain(|(tenant, _)| seen.insert(*tenant));
+    lags.truncate(TENANTS_SHOWN);
+    lags
+}
+
+/// As far as a gauge goes.
+fn whole(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// What Linux says; nothing elsewhere.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}

@@ -1,0 +1,105 @@
+use super::*;
+
+fn ended(pool: &str) -> Ended<'_> {
+    Ended {
+        pool,
+        route: "/v1/chat/completions",
+        status: 200,
+        outcome: "completed",
+        code: None,
+        waited: Some(Duration::from_millis(20)),
+        first_token: Some(Duration::from_millis(120)),
+        total: Duration::from_millis(900),
+        estimate: 400,
+        charged: Some(300),
+    }
+}
+
+async fn text(metrics: &Metrics) -> String {
+    metrics.render(&[]).await
+}
+
+fn series(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#')).count()
+}
+
+#[tokio::test]
+async fn what_is_counted_is_shown_with_its_unit() {
+    let metrics = Metrics::new();
+    metrics.ended(ended("small"));
+    metrics.ended(Ended {
+        outcome: "refused",
+        code: Some("queue_full"),
+        status: 503,
+        ..ended("small")
+    });
+    metrics.ended(Ended {
+        outcome: "timeout",
+        code: Some("upstream_timeout"),
+        status: 504,
+        ..ended("small")
+    });
+    metrics.turned_away("invalid_api_key");
+    metrics.attempt("small", "gpu-1", "ok");
+    metrics.connections(3);
+    metrics.connections(-1);
+    metrics.ledger_write_failed();
+    metrics.admin_denied();
+    let text = text(&metrics).await;
+    for line in [
+        r#"fairgate_requests_total{pool="small",route="/v1/chat/completions",outcome="completed",status="200"} 1"#,
+        r#"fairgate_refusals_total{pool="small",reason="queue_full"} 1"#,
+        r#"fairgate_refusals_total{pool="-",reason="invalid_api_key"} 1"#,
+        r#"fairgate_failures_total{pool="small",reason="upstream_timeout"} 1"#,
+        r#"fairgate_wait_seconds_count{pool="small"} 3"#,
+        r#"fairgate_wait_seconds_bucket{le="0.025",pool="small"} 3"#,
+        r#"fairgate_first_token_seconds_count{pool="small"} 3"#,
+        r#"fairgate_request_seconds_count{pool="small"} 3"#,
+        r#"fairgate_charged_tokens_total{pool="small"} 900"#,
+        r#"fairgate_estimated_tokens_total{pool="small"} 1200"#,
+        r#"fairgate_estimate_error_ratio_bucket{le="0.75",pool="small"} 3"#,
+        r#"fairgate_upstream_attempts_total{pool="small",worker="gpu-1",outcome="ok"} 1"#,
+        "fairgate_connections 2",
+        "fairgate_ledger_write_failures_total 1",
+        "fairgate_admin_denied_total 1",
+        concat!(r#"fairgate_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn a_request_that_never_ran_has_no_wait_and_no_tokens() {
+    let metrics = Metrics::new();
+    metrics.ended(Ended { waited: None, first_token: None, charged: None, ..ended("small") });
+    let text = text(&metrics).await;
+    assert!(!text.contains("fairgate_wait_seconds_count"));
+    assert!(!text.contains("fairgate_estimate_error_ratio_count"));
+    assert!(text.contains("fairgate_request_seconds_count"));
+}
+
+#[tokio::test]
+async fn junk_makes_no_series() {
+    let metrics = Metrics::new();
+    metrics.ended(ended("small"));
+    for status in 0..=u16::MAX {
+        metrics.ended(Ended { status, ..ended("small") });
+    }
+    let before = series(&text(&metrics).await);
+    assert!(before < 200, "{before}");
+    let flood = |prefix: &str| {
+        for junk in 0..20_000 {
+            metrics.attempt("small", &format!("{prefix}-worker-{junk}"), "ok");
+            metrics.ended(ended(&format!("{prefix}-pool-{junk}")));
+        }
+    };
+    flood("first");
+    let flooded = series(&text(&metrics).await);
+    flood("second");
+    assert_eq!(
+        series(&text(&metrics).await),
+        flooded,
+        "what is beyond the bound shares one series"
+    );
+}

@@ -1,0 +1,74 @@
+//! How a pool's gate is started: where its journal and its state are.
+
+use std::fs;
+
+use fairgate_config::{Config, PoolConfig, UpstreamConfig};
+use fairgate_core::event::{PoolConfig as CoreConfig, WorkerChange};
+use fairgate_core::units::Micros;
+use fairgate_runtime::{Gate, JournalOptions, Options, StateOptions, start};
+
+use super::prepare::PoolsError;
+
+/// Starts the gate of a pool. Reads its state file and begins its journal.
+pub(super) fn open<'a>(
+    config: &Config,
+    pool: &PoolConfig,
+    workers: impl Iterator<Item = &'a UpstreamConfig>,
+) -> Result<Gate, PoolsError> {
+    let folder = config.data_dir.join("state");
+    fs::create_dir_all(&folder).map_err(|source| PoolsError::Folder { folder: folder.clone(), source })?;
+    let file = folder.join(format!("{}.json", file_name(&pool.name)));
+    let journal = config.journal.as_ref().map(|journal| JournalOptions {
+        file_bytes_max: journal.file_bytes_max,
+        files_max: journal.files_max,
+        ..JournalOptions::new(journal.folder.join(file_name(&pool.name)))
+    });
+    let options = Options { journal, state: Some(StateOptions::new(file)), ..Options::default() };
+    let core = CoreConfig {
+        max_queue: Some(pool.max_queue),
+        queue_timeout: Some(micros(pool.queue_timeout)),
+        brownout_wait: pool.brownout.map(|brownout| micros(brownout.wait)),
+        workers: workers.map(arrival).collect(),
+        ..CoreConfig::new(pool.capacity, pool.policy.clone())
+    };
+    start(core, options).map_err(|source| PoolsError::Gate { pool: pool.name.clone(), source })
+}
+
+/// How a worker begins.
+pub(super) fn arrival(upstream: &UpstreamConfig) -> WorkerChange {
+    WorkerChange {
+        name: upstream.name.as_str().into(),
+        slots: Some(upstream.slots.unwrap_or(u64::MAX)),
+        ..WorkerChange::default()
+    }
+}
+
+fn micros(time: std::time::Duration) -> Micros {
+    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// A pool's name as a file name: what could mean something to the system is written as its hex digits.
+fn file_name(pool: &str) -> String {
+    let mut name = String::with_capacity(pool.len());
+    for (place, byte) in pool.bytes().enumerate() {
+        match byte {
+            b'.' if place == 0 => name.push_str("%2e"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => name.push(char::from(byte)),
+            _ => name.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leaves_its_folder() {
+        assert_eq!(file_name("llama-3.1_70b"), "llama-3.1_70b");
+        assert_eq!(file_name("../x"), "%2e.%2fx");
+        assert_eq!(file_name("."), "%2e");
+        assert_eq!(file_name("ü"), "%c3%bc");
+    }
+}

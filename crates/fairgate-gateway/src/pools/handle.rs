@@ -1,0 +1,136 @@
+//! One pool at work.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use fairgate_config::PoolConfig;
+use fairgate_core::attribute::Attribute;
+use fairgate_dialect::Dialect;
+use fairgate_dialect::estimate::{Estimator, Weights};
+use fairgate_runtime::Gate;
+
+use super::names::Names;
+use super::traits;
+use crate::upstream::{InFlight, Standing, Upstream};
+
+/// One pool at work.
+pub struct PoolHandle {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The way into it.
+    pub gate: Gate,
+    pub(super) setup: ArcSwap<Setup>,
+    pub(crate) estimator: Estimator,
+    pub(crate) names: Names,
+}
+
+/// What a reload may change about a pool.
+pub(crate) struct Setup {
+    pub(crate) config: PoolConfig,
+    pub(crate) weights: Weights,
+    pub(crate) workers: Vec<Arc<Worker>>,
+    /// Whether the policy shares by what clients name themselves.
+    pub(crate) by_agent: bool,
+    pub(crate) by_session: bool,
+    pub(crate) by_class: bool,
+    /// Whether the core is told of first tokens: only where a class counts what is in prefill.
+    ///
+    /// Elsewhere it is not, so that a worker's "prefill" is the input of all that flies on it, and a request is placed
+    /// where the fewest tokens are in flight. Were first tokens told, a worker with many long answers under way would
+    /// look as idle as an empty one.
+    pub(crate) tells_first_token: bool,
+}
+
+/// An upstream as a pool uses it.
+pub(crate) struct Worker {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) in_flight: InFlight,
+}
+
+/// How a worker stands, for the live view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// Its name.
+    pub name: String,
+    /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `draining`.
+    pub state: &'static str,
+    /// How many requests fly on it.
+    pub in_flight: u64,
+    /// How many it takes; any number where absent.
+    pub slots: Option<u64>,
+}
+
+impl Setup {
+    pub(super) fn new(config: PoolConfig, workers: Vec<Arc<Worker>>) -> Self {
+        let weights = Weights {
+            input_milli: config.cost.input_milli,
+            cached_milli: config.cost.cached_milli,
+            output_milli: config.cost.output_milli,
+        };
+        let shares = |by| traits::shares_by(&config.policy, by);
+        Self {
+            weights,
+            workers,
+            by_agent: shares(Attribute::Agent),
+            by_session: shares(Attribute::Session),
+            by_class: shares(Attribute::Class),
+            tells_first_token: traits::counts_prefill(&config.policy),
+            config,
+        }
+    }
+
+    /// The worker of that name.
+    pub(crate) fn worker(&self, name: &str) -> Option<&Arc<Worker>> {
+        self.workers.iter().find(|worker| &*worker.upstream.name == name)
+    }
+
+    /// Whether any of its upstreams speaks this dialect.
+    pub(crate) fn speaks(&self, dialect: Dialect) -> bool {
+        self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
+    }
+
+    /// The workers that a request may go to: those that speak its dialect and were not tried. `None` where that is all
+    /// of them.
+    pub(crate) fn allowed(&self, dialect: Dialect, tried: &[Arc<str>]) -> Option<Vec<Box<str>>> {
+        let fit = |worker: &&Arc<Worker>| {
+            worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name)
+        };
+        if self.workers.iter().all(|worker| fit(&worker)) {
+            return None;
+        }
+        Some(self.workers.iter().filter(fit).map(|worker| (&*worker.upstream.name).into()).collect())
+    }
+}
+
+impl PoolHandle {
+    /// What is in force now.
+    pub(crate) fn setup(&self) -> Guard<Arc<Setup>> {
+        self.setup.load()
+    }
+
+    /// Its configuration in force.
+    pub fn config(&self) -> PoolConfig {
+        self.setup.load().config.clone()
+    }
+
+    /// How its workers stand, in the order of the configuration.
+    pub fn workers(&self) -> Vec<WorkerView> {
+        self.setup.load().workers.iter().map(|worker| worker.view()).collect()
+    }
+}
+
+impl Worker {
+    fn view(&self) -> WorkerView {
+        let state = match self.upstream.condition.standing() {
+            Standing::Up => "up",
+            Standing::Unhealthy => "unhealthy",
+            Standing::Broken | Standing::Trial => "broken",
+        };
+        WorkerView {
+            name: self.upstream.config.name.clone(),
+            state,
+            in_flight: self.in_flight.now(),
+            slots: self.upstream.config.slots,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a policy tree makes use of.
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::policy::{Inside, Node, Policy};
+
+/// Whether any node shares by this attribute.
+pub(super) fn shares_by(policy: &Policy, by: Attribute) -> bool {
+    any(policy.root(), &|node| node.by() == by)
+}
+
+/// Whether any class counts what is in prefill.
+pub(super) fn counts_prefill(policy: &Policy) -> bool {
+    any(policy.root(), &|node| match node {
+        Node::Drr(drr) => drr.classes.iter().any(|class| class.busy.is_stated()),
+        Node::Share(_) | Node::Load(_) => false,
+    })
+}
+
+fn any(node: &Node, is: &impl Fn(&Node) -> bool) -> bool {
+    let within = |inside: &Inside| match inside {
+        Inside::Queue(_) => false,
+        Inside::Node(node) => any(node, is),
+    };
+    is(node)
+        || match node {
+            Node::Drr(drr) => drr.classes.iter().any(|class| within(&class.inside)),
+            Node::Share(share) => within(&share.inside),
+            Node::Load(load) => within(&load.inside),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        fairgate_journal::parse_policy(text).unwrap()
+    }
+
+    #[test]
+    fn all_levels_are_looked_at() {
+        let tree = policy(
+            r#"{"share":{"by":"tenant","inside":{"drr":{"by":"class","classes":[
+                {"name":"a","quantum":1,"busy_tokens":5,"inside":{"load":{"by":"agent"}}}]}}}}"#,
+        );
+        assert!(shares_by(&tree, Attribute::Tenant));
+        assert!(shares_by(&tree, Attribute::Class));
+        assert!(shares_by(&tree, Attribute::Agent));
+        assert!(!shares_by(&tree, Attribute::Session));
+        assert!(counts_prefill(&tree));
+        assert!(!counts_prefill(&policy(r#"{"share":{"by":"tenant"}}"#)));
+    }
+}

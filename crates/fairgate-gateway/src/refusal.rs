@@ -1,0 +1,407 @@
+//! Every way in which the data plane says no: its status, its stable code, when to come back. Nothing else decides an
+//! HTTP status.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use fairgate_core::decision::Reason;
+use fairgate_dialect::{BadAsk, Dialect, Problem};
+use fairgate_runtime::Refused;
+use fairgate_store::{Exhausted, Outcome, Period, Scope, UnixMicros};
+use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::limits::Limited;
+use crate::reply::{Reply, json};
+use crate::upstream::{Failure, FailureKind};
+
+/// Carries the request's id on every response.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-fairgate-request-id");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+/// Tells OpenAI's and Anthropic's SDKs whether to try again.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// A request that is not served, and what its caller is told.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// What happened.
+    pub(crate) problem: Problem,
+    /// When to come back.
+    pub(crate) retry_after: Option<Duration>,
+    /// Whether trying again soon is pointless.
+    pub(crate) hopeless: bool,
+    /// How the ledger calls it.
+    pub(crate) outcome: Outcome,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        let problem = Problem { status, code, message: message.into(), param: None };
+        problem.into()
+    }
+
+    fn after(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
+        self
+    }
+
+    fn about(mut self, param: &'static str) -> Self {
+        self.problem.param = Some(param);
+        self
+    }
+
+    fn ended(mut self, outcome: Outcome) -> Self {
+        self.outcome = outcome;
+        self
+    }
+
+    /// The response, in the caller's dialect.
+    pub(crate) fn reply(&self, dialect: Dialect, request_id: &str) -> Reply {
+        let mut reply = json(self.problem.status, self.problem.body(dialect, request_id));
+        let headers = reply.headers_mut();
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
+        if self.hopeless {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        match self.problem.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // The rest of the body is still on its way: nothing sensible can follow it on this connection.
+            StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        name(&mut reply, dialect, request_id);
+        reply
+    }
+}
+
+/// Puts the request's id on a response, and under the names that the SDKs look for where the upstream gave none.
+pub(crate) fn name(reply: &mut Reply, dialect: Dialect, request_id: &str) {
+    let Ok(id) = HeaderValue::from_str(request_id) else { return };
+    let headers = reply.headers_mut();
+    if dialect == Dialect::Anthropic && !headers.contains_key(ANTHROPIC_REQUEST_ID) {
+        headers.insert(ANTHROPIC_REQUEST_ID, id.clone());
+    }
+    if !headers.contains_key(X_REQUEST_ID) {
+        headers.insert(X_REQUEST_ID, id.clone());
+    }
+    headers.insert(REQUEST_ID, id);
+}
+
+/// Seconds, rounded up, at least one.
+fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1)
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        // A client's mistake stays one; what is refused for now does not.
+        let hopeless = problem.status.is_client_error()
+            && !matches!(
+                problem.status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+            );
+        Self { problem, retry_after: None, hopeless, outcome: Outcome::Refused }
+    }
+}
+
+impl From<BadAsk> for Refusal {
+    fn from(bad: BadAsk) -> Self {
+        let mut refusal = Self::new(StatusCode::BAD_REQUEST, bad.code, bad.message);
+        refusal.problem.param = bad.param;
+        refusal
+    }
+}
+
+impl From<Limited> for Refusal {
+    fn from(limited: Limited) -> Self {
+        Self::from(limited.problem).after(Some(limited.retry_after))
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let (status, message) = match &refused {
+            Refused::Rejected { reason, .. } => pool_says(*reason),
+            Refused::Expired { waited, .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "The request waited {} ms for its turn, as long as this pool lets requests wait. Try again later.",
+                    waited.as_millis()
+                ),
+            ),
+            Refused::Invalid { field, problem } => (
+                StatusCode::BAD_REQUEST,
+                format!("The request cannot be queued: field {field:?}: {problem}."),
+            ),
+            Refused::Draining => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "This gateway is about to stop and takes no new requests. Try again; another one may answer."
+                    .into(),
+            ),
+            Refused::Gone => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The pool's scheduler has stopped: this is a fault of the gateway. Tell its operator.".into(),
+            ),
+        };
+        let mut refusal = Self::new(status, refused.code(), message);
+        if let Some(limit) = refused.limit() {
+            let of = limit.class.as_deref().map(|class| format!(" of class {class:?}"));
+            let _ = write!(
+                refusal.problem.message,
+                " (The limit{} is {}, and {} are there.)",
+                of.unwrap_or_default(),
+                limit.limit,
+                limit.current
+            );
+        }
+        let soon = matches!(refused, Refused::Draining).then_some(Duration::from_secs(1));
+        refusal.after(refused.retry_after().or(soon))
+    }
+}
+
+/// What a pool's reasons are in HTTP.
+fn pool_says(reason: Reason) -> (StatusCode, String) {
+    let (status, message) = match reason {
+        Reason::QueueFull => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "The queue is full, and yours is the longest part of it. Send less at once.",
+        ),
+        Reason::PushedOut => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "The queue was full, and this request made room for somebody who asks for less. Send less at once.",
+        ),
+        Reason::ClassRequests => {
+            (StatusCode::TOO_MANY_REQUESTS, "Too many requests of this class wait.")
+        }
+        Reason::ClassInputTokens => {
+            (StatusCode::TOO_MANY_REQUESTS, "Too many input tokens of this class wait.")
+        }
+        Reason::ClassCachedTokens => {
+            (StatusCode::TOO_MANY_REQUESTS, "Too many cached tokens of this class wait.")
+        }
+        Reason::NoWorker => {
+            (StatusCode::SERVICE_UNAVAILABLE, "No upstream is there that could take this request.")
+        }
+        Reason::Overloaded => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Every upstream that could take this request is unwell at the moment. Try again later.",
+        ),
+        Reason::Duplicate => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Two requests had the same id: this is a fault of the gateway. Try again, and tell its operator.",
+        ),
+    };
+    (status, message.into())
+}
+
+impl From<&Failure> for Refusal {
+    fn from(failure: &Failure) -> Self {
+        let (status, code, what) = match failure.kind {
+            FailureKind::Connect => {
+                (StatusCode::BAD_GATEWAY, "upstream_unreachable", "cannot be reached")
+            }
+            FailureKind::Tls => {
+                (StatusCode::BAD_GATEWAY, "upstream_tls", "offers no TLS that is trusted")
+            }
+            FailureKind::ConnectTimeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout", "did not connect in time")
+            }
+            FailureKind::Reset => {
+                (StatusCode::BAD_GATEWAY, "upstream_reset", "broke the connection off")
+            }
+            FailureKind::Garbage => {
+                (StatusCode::BAD_GATEWAY, "upstream_garbage", "answered with what is no HTTP")
+            }
+            FailureKind::Redirect => {
+                (StatusCode::BAD_GATEWAY, "upstream_redirect", "answered with a redirect")
+            }
+            FailureKind::Credentials => (
+                StatusCode::BAD_GATEWAY,
+                "upstream_credentials",
+                "does not accept the gateway's own credentials; your key is fine",
+            ),
+            FailureKind::FirstByteTimeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", "did not answer in time")
+            }
+            FailureKind::IdleTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "upstream_idle_timeout",
+                "stopped in the middle of its answer",
+            ),
+            FailureKind::TotalTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "upstream_total_timeout",
+                "took longer for its answer than is allowed",
+            ),
+        };
+        let outcome = match status {
+            StatusCode::GATEWAY_TIMEOUT => Outcome::Timeout,
+            _ => Outcome::UpstreamError,
+        };
+        let message = format!("The upstream {:?} {what}.", &*failure.worker);
+        Self::new(status, code, message).ended(outcome)
+    }
+}
+
+/// A budget is used up.
+pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusal {
+    let Exhausted { scope, period, limit, taken, resets_at } = exhausted;
+    let whose = match scope {
+        Scope::Tenant => "tenant",
+        Scope::Key => "key",
+    };
+    let period = match period {
+        Period::Day => "day",
+        Period::Month => "month",
+    };
+    let message = format!(
+        "The budget of this {whose} is {limit} tokens a {period}; {taken} are used or reserved, which leaves too few \
+         for this request."
+    );
+    let micros = u64::try_from(resets_at.0.saturating_sub(now.0)).unwrap_or(0);
+    let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "budget_exhausted", message)
+        .after(Some(Duration::from_micros(micros)));
+    refusal.hopeless = true;
+    refusal
+}
+
+pub(crate) fn body_too_large(max: u64) -> Refusal {
+    let message = format!("The request's body is larger than {max} bytes, the most that is taken.");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+}
+
+pub(crate) fn body_timeout(after: Duration) -> Refusal {
+    let message = format!("The request's body did not arrive within {} s.", after.as_secs());
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+}
+
+pub(crate) fn body_broken() -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "body_incomplete", "The request's body broke off.")
+        .ended(Outcome::ClientLeft)
+}
+
+pub(crate) fn memory_full() -> Refusal {
+    let message = "The gateway holds as many bytes of waiting requests as it may. Try again soon.";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
+        .after(Some(Duration::from_secs(1)))
+}
+
+pub(crate) fn encoded_body() -> Refusal {
+    let message = "Compressed request bodies are not taken: send it without Content-Encoding.";
+    Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_encoding", message)
+}
+
+pub(crate) fn unknown_model(model: &str) -> Refusal {
+    let shown: String = model.chars().take(128).collect();
+    let message = format!("There is no model {shown:?} here. GET /v1/models lists what there is.");
+    Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message).about("model")
+}
+
+pub(crate) fn forbidden_model(model: &str) -> Refusal {
+    let message =
+        format!("This key may not ask for the model {model:?}. GET /v1/models lists what it may.");
+    Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message).about("model")
+}
+
+pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
+    let message =
+        format!("The upstreams of the model {model:?} do not serve this route. Use {instead}.");
+    Refusal::new(StatusCode::BAD_REQUEST, "dialect_not_served", message).about("model")
+}
+
+pub(crate) fn forbidden_class() -> Refusal {
+    let message = "This key may not use the class that x-fairgate-class names.";
+    Refusal::new(StatusCode::FORBIDDEN, "class_not_allowed", message)
+}
+
+pub(crate) fn bad_name(header: &'static str) -> Refusal {
+    let message = format!("The header {header} must be 1 to 128 visible ASCII characters.");
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_header", message)
+}
+
+pub(crate) fn store_unavailable() -> Refusal {
+    let message = "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
+        .after(Some(Duration::from_secs(1)))
+}
+
+pub(crate) fn unknown_path() -> Refusal {
+    let message = "There is nothing at this path. The API is under /v1.";
+    Refusal::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+/// The path is right and the method is not. The response must say which is.
+pub(crate) fn wrong_method(
+    allowed: &'static str,
+    dialect: Dialect,
+    request_id: &str,
+) -> (&'static str, Reply) {
+    let message = format!("This path takes {allowed} only.");
+    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    let mut reply = refusal.reply(dialect, request_id);
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    (refusal.problem.code, reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_none() {
+        assert_eq!(whole_seconds(Duration::ZERO), 1);
+        assert_eq!(whole_seconds(Duration::from_millis(1_001)), 2);
+        assert_eq!(whole_seconds(Duration::from_secs(3)), 3);
+    }
+
+    #[test]
+    fn every_reason_of_a_pool_has_its_status() {
+        for reason in Reason::ALL {
+            let refusal = Refusal::from(Refused::Rejected {
+                reason,
+                limit: None,
+                retry_after: Some(Duration::from_secs(2)),
+            });
+            assert_eq!(refusal.problem.code, reason.code());
+            let status = match reason {
+                Reason::NoWorker | Reason::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+                Reason::Duplicate => StatusCode::INTERNAL_SERVER_ERROR,
+                _ => StatusCode::TOO_MANY_REQUESTS,
+            };
+            assert_eq!(refusal.problem.status, status);
+            assert!(!refusal.hopeless);
+        }
+    }
+
+    #[test]
+    fn an_upstream_that_fails_and_one_that_is_slow_are_told_apart() {
+        for kind in FailureKind::ALL {
+            let refusal = Refusal::from(&Failure { kind, worker: "w".into() });
+            let slow = refusal.problem.code.contains("timeout");
+            let status = if slow { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
+            assert_eq!(refusal.problem.status, status, "{kind:?}");
+            assert_eq!(refusal.outcome == Outcome::Timeout, slow, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_spent_budget_is_hopeless_until_it_starts_anew() {
+        let exhausted = Exhausted {
+            scope: Scope::Key,
+            period: Period::Day,
+            limit: 10,
+            taken: 10,
+            resets_at: UnixMicros(2_500_000),
+        };
+        let refusal = budget_exhausted(&exhausted, UnixMicros(0));
+        assert!(refusal.hopeless);
+        assert_eq!(refusal.retry_after, Some(Duration::from_micros(2_500_000)));
+    }
+}

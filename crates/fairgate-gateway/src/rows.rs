@@ -1,0 +1,78 @@
+//! Rows on their way to the ledger. A row that has been handed in gets there, also where whoever waited for it leaves.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fairgate_store::{Attempt, Store};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+/// Keeps count of the rows that nobody waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    /// One permit is away for each row that is being written in a task of its own.
+    adrift: Arc<Semaphore>,
+}
+
+/// More rows than there can be at once.
+const MANY: u32 = 1 << 28;
+
+impl Rows {
+    pub(crate) fn new() -> Self {
+        let many = usize::try_from(MANY).unwrap_or(Semaphore::MAX_PERMITS);
+        Self { adrift: Arc::new(Semaphore::new(many.min(Semaphore::MAX_PERMITS))) }
+    }
+
+    /// Writes a row. Where the future is dropped, a task of its own goes on with it.
+    pub(crate) fn record(&self, store: &Store, row: Attempt) -> Recording {
+        let store = store.clone();
+        let write = async move {
+            let request = row.request.clone();
+            if let Err(error) = store.record(row).await {
+                tracing::error!(%request, %error, "a row is not in the ledger");
+            }
+        };
+        Recording { write: Some(Box::pin(write)), rows: self.clone() }
+    }
+
+    /// Waits until no row is on its way that nobody waits for, or the time is over. Says whether none is.
+    pub(crate) async fn settled(&self, patience: Duration) -> bool {
+        tokio::time::timeout(patience, self.adrift.acquire_many(MANY)).await.is_ok()
+    }
+}
+
+/// A row being written; ready once it is committed.
+#[must_use]
+pub(crate) struct Recording {
+    write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    rows: Rows,
+}
+
+impl Future for Recording {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(write) = self.write.as_mut() else { return Poll::Ready(()) };
+        let done = write.as_mut().poll(cx);
+        if done.is_ready() {
+            self.write = None;
+        }
+        done
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let Some(write) = self.write.take() else { return };
+        // Without a runtime the process is coming to its end, and nobody is left to write.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let adrift = self.rows.adrift.clone().try_acquire_owned();
+        runtime.spawn(async move {
+            write.await;
+            drop(adrift);
+        });
+    }
+}

@@ -1,0 +1,200 @@
+//! One backend: how it is reached, how it is doing, and what is sent to it.
+//!
+//! Connections speak HTTP/1.1 and are kept open between requests. Each is driven by whoever uses it at the moment
+//! (`lane.rs`), so a request and its answer never change tasks. How the backend is doing is told to the core as events
+//! about a worker (`watch.rs`): what is placed where is the core's to decide, and is in its journal.
+
+mod condition;
+mod connect;
+mod failure;
+mod health;
+mod in_flight;
+mod lane;
+mod lanes;
+mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairgate_config::UpstreamConfig;
+use fairgate_dialect::Dialect;
+use http::header::{AUTHORIZATION, HOST};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use http_body_util::Full;
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use self::condition::{Condition, Epoch, Standing};
+pub(crate) use self::failure::{Failure, FailureKind};
+pub(crate) use self::in_flight::{Flying, InFlight};
+pub(crate) use self::lanes::LaneBody;
+pub(crate) use self::watch::{Employer, Watcher};
+
+use self::connect::Connector;
+use self::lanes::Lanes;
+use crate::tls::TlsError;
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// A backend.
+pub(crate) struct Upstream {
+    /// Its name: the worker's in the core, the ledger and the metrics.
+    pub(crate) name: Arc<str>,
+    pub(crate) config: UpstreamConfig,
+    pub(crate) condition: Condition,
+    connector: Connector,
+    lanes: Arc<Lanes>,
+    host: HeaderValue,
+    /// `Authorization: Bearer …` and `x-api-key: …`.
+    bearer: Option<HeaderValue>,
+    api_key: Option<HeaderValue>,
+    /// What comes before the route's path; no slash at its end.
+    base_path: Box<str>,
+}
+
+/// What an upstream cannot be made of.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// Its `ca` file.
+    #[error("upstream {upstream:?}: {source}")]
+    Tls {
+        /// Its name.
+        upstream: String,
+        /// The file, and what is wrong with it.
+        source: TlsError,
+    },
+    /// Its address or credential.
+    #[error("upstream {upstream:?}: {problem}")]
+    Unusable {
+        /// Its name.
+        upstream: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+/// What is sent, but for what each upstream adds.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) dialect: Dialect,
+    /// The route's path, and the client's query.
+    pub(crate) path: PathAndQuery,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Upstream {
+    pub(crate) fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
+        let unusable =
+            |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
+        let connector = Connector::new(&config)?;
+        let authority = config.url.authority().ok_or_else(|| unusable("its url has no host"))?;
+        let host = HeaderValue::from_str(authority.as_str())
+            .map_err(|_| unusable("its host is no header value"))?;
+        let secret = config.credential.as_ref().map(|credential| credential.secret.expose());
+        let hidden = |text: &str| {
+            let mut value = HeaderValue::from_str(text)
+                .map_err(|_| unusable("its credential has characters that no header may have"))?;
+            value.set_sensitive(true);
+            Ok::<_, UpstreamError>(value)
+        };
+        Ok(Self {
+            name: config.name.as_str().into(),
+            condition: Condition::new(config.breaker),
+            connector,
+            lanes: Arc::new(Lanes::new(config.idle_connections_max)),
+            host,
+            bearer: secret.map(|secret| hidden(&format!("Bearer {secret}"))).transpose()?,
+            api_key: secret.map(hidden).transpose()?,
+            base_path: config.url.path().trim_end_matches('/').into(),
+            config,
+        })
+    }
+
+    /// Whether it speaks this dialect.
+    pub(crate) fn speaks(&self, dialect: Dialect) -> bool {
+        match dialect {
+            Dialect::OpenAi => self.config.dialects.openai,
+            Dialect::Anthropic => self.config.dialects.anthropic,
+        }
+    }
+
+    /// Sends a request and waits for the head of its answer, no longer than its first byte may take nor after
+    /// `deadline`.
+    pub(crate) async fn send(
+        &self,
+        outgoing: Outgoing,
+        deadline: Instant,
+    ) -> Result<Response<LaneBody>, Failure> {
+        let request = self.request(Method::POST, outgoing)?;
+        self.exchange(request, deadline).await
+    }
+
+    async fn exchange(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        deadline: Instant,
+    ) -> Result<Response<LaneBody>, Failure> {
+        let failed = |kind| Failure { kind, worker: self.name.clone() };
+        while let Some(lane) = self.lanes.take() {
+            let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
+            match timeout_at(due, lane.send(request)).await {
+                Ok(Ok(answer)) => return Ok(self.lanes.lend(answer)),
+                // The connection had been closed and nothing was sent: the same again, on another one.
+                Ok(Err(lane::SendError { unsent: Some(back), .. })) => request = *back,
+                Ok(Err(error)) => return Err(failed(error.kind)),
+                Err(_) => return Err(failed(FailureKind::FirstByteTimeout)),
+            }
+        }
+        let due = deadline.min(Instant::now() + self.config.timeouts.connect);
+        let lane = match timeout_at(due, self.connector.connect()).await {
+            Ok(connected) => connected.map_err(failed)?,
+            Err(_) => return Err(failed(FailureKind::ConnectTimeout)),
+        };
+        let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
+        match timeout_at(due, lane.send(request)).await {
+            Ok(Ok(answer)) => Ok(self.lanes.lend(answer)),
+            Ok(Err(error)) => Err(failed(error.kind)),
+            Err(_) => Err(failed(FailureKind::FirstByteTimeout)),
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        outgoing: Outgoing,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let Outgoing { dialect, path, headers, body } = outgoing;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.version_mut() = Version::HTTP_11;
+        *request.uri_mut() = self.target(path)?;
+        *request.headers_mut() = headers;
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        match (dialect, &self.bearer, &self.api_key) {
+            (Dialect::OpenAi, Some(bearer), _) => {
+                headers.insert(AUTHORIZATION, bearer.clone());
+            }
+            (Dialect::Anthropic, _, Some(key)) => {
+                headers.insert(X_API_KEY, key.clone());
+            }
+            _ => {}
+        }
+        Ok(request)
+    }
+
+    fn target(&self, path: PathAndQuery) -> Result<Uri, Failure> {
+        if self.base_path.is_empty() {
+            return Ok(Uri::from(path));
+        }
+        // Both parts are valid by themselves, so that their sum is no address cannot happen.
+        Uri::try_from(format!("{}{path}", self.base_path))
+            .map_err(|_| Failure { kind: FailureKind::Connect, worker: self.name.clone() })
+    }
+
+    /// Closes connections that have been idle for long, or that the other side has closed.
+    pub(crate) fn sweep(&self) {
+        self.lanes.sweep();
+    }
+}

@@ -1,0 +1,87 @@
+//! Making a connection to a backend.
+
+use std::io;
+use std::sync::Arc;
+
+use fairgate_config::UpstreamConfig;
+use http::uri::Scheme;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::failure::FailureKind;
+use super::lane::Lane;
+use super::UpstreamError;
+use crate::stream::Stream;
+use crate::tls;
+
+/// Knows where a backend is, and how to check that it is the right one.
+pub(super) struct Connector {
+    host: Box<str>,
+    port: u16,
+    secure: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+impl Connector {
+    pub(super) fn new(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
+        let unusable =
+            |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
+        let host = config.url.host().ok_or_else(|| unusable("its url has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let secure = config.url.scheme() == Some(&Scheme::HTTPS);
+        let port = config.url.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let secure = if secure {
+            let name = ServerName::try_from(host.to_owned())
+                .map_err(|_| unusable("its host is no name that a certificate could carry"))?;
+            let trust = tls::for_upstreams(config.ca.as_deref()).map_err(|source| {
+                UpstreamError::Tls { upstream: config.name.clone(), source }
+            })?;
+            Some((TlsConnector::from(trust), name))
+        } else {
+            None
+        };
+        Ok(Self { host: host.into(), port, secure })
+    }
+
+    /// A fresh connection. Tries all addresses of the name; the caller bounds the time.
+    pub(super) async fn connect(&self) -> Result<Lane, FailureKind> {
+        let tcp = self.reach().await.map_err(|_| FailureKind::Connect)?;
+        let stream = match &self.secure {
+            None => Stream::Plain(tcp),
+            Some((connector, name)) => {
+                let secured = connector.connect(name.clone(), tcp).await;
+                Stream::Secure(Box::new(secured.map_err(|_| FailureKind::Tls)?))
+            }
+        };
+        let mut settings = hyper::client::conn::http1::Builder::new();
+        settings.max_headers(256);
+        let (sender, link) = settings
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| FailureKind::of(&error))?;
+        Ok(Lane::new(sender, link))
+    }
+
+    async fn reach(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in tokio::net::lookup_host((&*self.host, self.port)).await? {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// What a connection to a backend runs over.
+pub(super) type Wire = TokioIo<Stream<tokio_rustls::client::TlsStream<TcpStream>>>;
+
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    shared::<Arc<Connector>>();
+};

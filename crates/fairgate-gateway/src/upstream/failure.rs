@@ -1,0 +1,75 @@
+//! How a backend may fail.
+
+use std::sync::Arc;
+
+/// A backend that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) worker: Arc<str>,
+}
+
+/// In which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// No connection: refused, no route, no such name.
+    Connect,
+    /// A connection, but no TLS that is trusted.
+    Tls,
+    /// No connection in time.
+    ConnectTimeout,
+    /// The connection broke.
+    Reset,
+    /// What came is no HTTP.
+    Garbage,
+    /// It sends us elsewhere.
+    Redirect,
+    /// It does not accept our credentials.
+    Credentials,
+    /// No head of an answer in time.
+    FirstByteTimeout,
+    /// Nothing more in time.
+    IdleTimeout,
+    /// No end in time.
+    TotalTimeout,
+}
+
+impl FailureKind {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::Tls,
+        Self::ConnectTimeout,
+        Self::Reset,
+        Self::Garbage,
+        Self::Redirect,
+        Self::Credentials,
+        Self::FirstByteTimeout,
+        Self::IdleTimeout,
+        Self::TotalTimeout,
+    ];
+
+    /// Whether another worker may be tried before the first byte. Where the backend may still be at work on it, it is
+    /// not: the same request would then run twice.
+    pub(crate) fn another_may_try(self) -> bool {
+        !matches!(self, Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout)
+    }
+
+    /// Whether it speaks against the backend, and not only against how it is set up here.
+    pub(crate) fn counts_against_it(self) -> bool {
+        !matches!(self, Self::Credentials | Self::Redirect)
+    }
+
+    /// Whether it is a matter of time.
+    pub(crate) fn is_timeout(self) -> bool {
+        matches!(
+            self,
+            Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout
+        )
+    }
+
+    /// What an error of hyper's is.
+    pub(super) fn of(error: &hyper::Error) -> Self {
+        if error.is_parse() || error.is_parse_too_large() { Self::Garbage } else { Self::Reset }
+    }
+}

@@ -1,0 +1,60 @@
+//! Asking a backend how it is, now and then.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fairgate_config::HealthConfig;
+use fairgate_dialect::Dialect;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+
+use super::{Outgoing, Upstream};
+
+/// How much of a health check's answer is read, so that its connection can be used again.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Asks for ever.
+pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
+    let Ok(path) = PathAndQuery::try_from(health.path.as_str()) else {
+        tracing::error!(upstream = %upstream.name, "the path of its health check is no path: not checked");
+        return;
+    };
+    let mut ticks = interval(health.every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut good, mut bad) = (0_u32, 0_u32);
+    loop {
+        ticks.tick().await;
+        if is_well(&upstream, &path, Instant::now() + health.timeout).await {
+            (good, bad) = (good.saturating_add(1), 0);
+        } else {
+            (good, bad) = (0, bad.saturating_add(1));
+        }
+        if bad >= health.unhealthy_after {
+            upstream.condition.set_healthy(false);
+        } else if good >= health.healthy_after {
+            upstream.condition.set_healthy(true);
+        }
+    }
+}
+
+async fn is_well(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> bool {
+    let dialect = if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
+    let headers = HeaderMap::new();
+    let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
+    let Ok(request) = upstream.request(Method::GET, question) else { return false };
+    let Ok(answer) = upstream.exchange(request, due).await else { return false };
+    let well = answer.status().is_success();
+    let mut body = answer.into_body();
+    let read = async {
+        let mut left = ANSWER_BYTES_MAX;
+        while let Some(Ok(chunk)) = poll_fn(|cx| body.poll_chunk(cx)).await {
+            match left.checked_sub(chunk.len()) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+    };
+    timeout_at(due, read).await.is_ok() && well
+}

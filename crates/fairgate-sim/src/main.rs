@@ -1,0 +1,151 @@
+//! `fairgate-sim`: the simulated backend as a process of its own.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use fairgate_sim::{
+    ApiKey, BytesPerToken, Fault, Mode, OutputLength, Sim, SimOptions, TrivialOptions,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Serves a simulated model over the OpenAI and Anthropic APIs until it gets SIGTERM or SIGINT, or, where its standard
+/// input is a pipe, until that closes. Prints one line when it is ready: `listening on http://ADDRESS`.
+#[derive(Debug, Parser)]
+#[command(name = "fairgate-sim", version, max_term_width = 100)]
+struct Cli {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// The models to serve
+    #[arg(long, value_delimiter = ',', default_value = "sim", value_name = "NAME,…")]
+    models: Vec<String>,
+    /// Requests worked on at once; the rest waits
+    #[arg(long, default_value_t = 8)]
+    slots: usize,
+    /// Requests that may wait; one more is refused with 503
+    #[arg(long, default_value_t = 16_384)]
+    waiting_max: usize,
+    /// Milliseconds to the first token of an empty prompt
+    #[arg(long, default_value_t = 20, value_name = "MS")]
+    prefill_base_ms: u64,
+    /// Microseconds that each uncached input token adds
+    #[arg(long, default_value_t = 50, value_name = "US")]
+    prefill_us_per_token: u64,
+    /// Microseconds from one output token to the next
+    #[arg(long, default_value_t = 5000, value_name = "US")]
+    decode_us_per_token: u64,
+    /// Length of an answer in tokens: one number, or a range from which the prompt's hash chooses
+    #[arg(long, default_value = "40-160", value_name = "TOKENS")]
+    output_tokens: OutputLength,
+    /// Bytes of prompt text for each input token
+    #[arg(long, default_value = "4", value_name = "BYTES")]
+    bytes_per_token: BytesPerToken,
+    /// Input tokens for each image
+    #[arg(long, default_value_t = 85, value_name = "TOKENS")]
+    image_tokens: u64,
+    /// Blocks of 16 tokens in the prefix cache; 0 turns it off
+    #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
+    prefix_cache_blocks: usize,
+    /// The environment variable that holds the key which requests must carry
+    #[arg(long, value_name = "VARIABLE")]
+    api_key_env: Option<String>,
+    /// Let requests choose faults and lengths (x-sim-fault, x-sim-tokens, [sim:…] in prompts, /sim/…)
+    #[arg(long)]
+    steering: bool,
+    /// A fault that every request meets, such as reset-mid or `status=429;retry-after=7`
+    #[arg(long)]
+    fault: Option<Fault>,
+    /// Answer prebuilt bytes at once, as the upstream of a benchmark
+    #[arg(long)]
+    trivial: bool,
+    /// With --trivial: chunks of a stream
+    #[arg(long, default_value_t = 16, requires = "trivial", value_name = "CHUNKS")]
+    stream_chunks: u32,
+    /// With --trivial: microseconds from one chunk to the next
+    #[arg(long, default_value_t = 5000, requires = "trivial", value_name = "US")]
+    chunk_interval_us: u64,
+}
+
+impl Cli {
+    fn options(&self) -> io::Result<SimOptions> {
+        let api_key = match &self.api_key_env {
+            None => None,
+            Some(name) => Some(ApiKey::new(
+                std::env::var(name)
+                    .map_err(|error| io::Error::other(format!("--api-key-env {name}: {error}")))?,
+            )),
+        };
+        let trivial = TrivialOptions {
+            stream_chunks: self.stream_chunks,
+            chunk_interval: Duration::from_micros(self.chunk_interval_us),
+        };
+        Ok(SimOptions {
+            models: self.models.clone(),
+            slots: self.slots,
+            waiting_max: self.waiting_max,
+            prefill_base: Duration::from_millis(self.prefill_base_ms),
+            prefill_per_token: Duration::from_micros(self.prefill_us_per_token),
+            decode_per_token: Duration::from_micros(self.decode_us_per_token),
+            output_tokens: self.output_tokens,
+            bytes_per_token: self.bytes_per_token,
+            image_tokens: self.image_tokens,
+            prefix_cache_blocks: self.prefix_cache_blocks,
+            api_key,
+            steering: self.steering,
+            mode: if self.trivial { Mode::Trivial(trivial) } else { Mode::Model },
+            ..SimOptions::default()
+        })
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(&Cli::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Where even this cannot be written, the exit code still tells.
+            let _ = writeln!(io::stderr(), "fairgate-sim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: &Cli) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let sim = Sim::start(cli.listen, cli.options()?)?;
+    sim.set_fault(cli.fault);
+    writeln!(io::stdout(), "listening on {}", sim.url())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = input_closed() => {}
+    }
+    sim.stop().await;
+    Ok(())
+}
+
+/// Ends when standard input does. Only a pipe counts: whoever started this process holds its other end, while a
+/// terminal or `/dev/null` says nothing about that.
+async fn input_closed() {
+    if !input_is_a_pipe() {
+        return std::future::pending().await;
+    }
+    let (closed, told) = oneshot::channel::<()>();
+    // A thread of its own, which nothing waits for: a blocked read must not keep the process from ending.
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock().by_ref(), &mut io::sink());
+        drop(closed);
+    });
+    let _ = told.await;
+}
+
+fn input_is_a_pipe() -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata("/dev/stdin")
+        .is_ok_and(|input| input.file_type().is_fifo() || input.file_type().is_socket())
+}

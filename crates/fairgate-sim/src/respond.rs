@@ -1,0 +1,186 @@
+//! From a request to its response: read, wait, work, tell.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use serde_json::json;
+
+use crate::answer::{Answer, Input, Usage};
+use crate::ask::{Ask, Route};
+use crate::backend::Backend;
+use crate::body::Body;
+use crate::connection::Fate;
+use crate::dialect::{Dialect, Refusal};
+use crate::fault::Fault;
+use crate::flight::Flight;
+use crate::options::SimOptions;
+use crate::prompt::Wishes;
+use crate::stats::Outcome;
+use crate::telling::Telling;
+use crate::wire;
+
+/// Answers a request to one of the model's routes.
+pub(crate) async fn respond(
+    backend: &Arc<Backend>,
+    fate: Arc<Fate>,
+    route: Route,
+    path: &'static str,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let flight = Flight::begin(backend, route, path, request.headers());
+    let id = flight.id();
+    let mut response = match admit(flight, route, request).await {
+        Ok(admitted) => admitted.respond(fate, route).await,
+        Err(refusal) => refusal.into_response(route.dialect()),
+    };
+    let name = match route.dialect() {
+        Dialect::OpenAi => "x-request-id",
+        Dialect::Anthropic => "request-id",
+    };
+    if let Ok(id) = HeaderValue::try_from(format!("req_{id}")) {
+        response.headers_mut().insert(name, id);
+    }
+    response
+}
+
+/// A request whose prompt was worked through and whose answer may begin.
+struct Admitted {
+    flight: Flight,
+    ask: Ask,
+    input: Input,
+    fault: Option<Fault>,
+}
+
+async fn admit(
+    mut flight: Flight,
+    route: Route,
+    request: Request<Incoming>,
+) -> Result<Admitted, Refusal> {
+    match prepare(&mut flight, route, request).await {
+        Ok((ask, input, fault)) => Ok(Admitted { flight, ask, input, fault }),
+        Err(refusal) => {
+            flight.end(Outcome::Refused(refusal.status.as_u16()));
+            Err(refusal)
+        }
+    }
+}
+
+async fn prepare(
+    flight: &mut Flight,
+    route: Route,
+    request: Request<Incoming>,
+) -> Result<(Ask, Input, Option<Fault>), Refusal> {
+    let backend = Arc::clone(&flight.backend);
+    let options = &backend.options;
+    let (parts, body) = request.into_parts();
+    check_key(&parts.headers, options)?;
+    let wishes = header_wishes(&parts.headers, options)?;
+    let mut ask = Ask::read(route, &read_body(body, options.body_bytes_max).await?, options)?;
+    for prompt in &mut ask.prompts {
+        prompt.wishes = wishes.or(prompt.wishes);
+    }
+    let wished = ask.prompts.iter().find_map(|prompt| prompt.wishes.fault);
+    let fault = wished.or_else(|| backend.take_fault());
+    flight.understood(&ask, fault);
+    if let Some(Fault::Status { code, retry_after_seconds }) = fault {
+        let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let refusal = Refusal::new(status, "The simulated backend was told to fail.");
+        return Err(refusal.code("simulated_fault").retry_after(retry_after_seconds));
+    }
+    if route == Route::CountTokens {
+        flight.skip_slot();
+        return Ok((ask, Input::default(), fault));
+    }
+    flight.take_slot().await?;
+    let input = backend.input(&ask);
+    flight.prefill(input).await;
+    Ok((ask, input, fault))
+}
+
+/// Refuses a request without the key that the backend wants.
+pub(crate) fn check_key(headers: &HeaderMap, options: &SimOptions) -> Result<(), Refusal> {
+    let Some(key) = &options.api_key else { return Ok(()) };
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| {
+        let (scheme, key) = value.as_bytes().split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
+    });
+    let plain = headers.get("x-api-key").map(HeaderValue::as_bytes);
+    if [bearer, plain].into_iter().flatten().any(|given| key.is(given)) {
+        return Ok(());
+    }
+    let message =
+        "The API key is missing or wrong. Send it as `Authorization: Bearer …` or `x-api-key`.";
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key"))
+}
+
+fn header_wishes(headers: &HeaderMap, options: &SimOptions) -> Result<Wishes, Refusal> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    if !options.steering {
+        return Ok(Wishes::default());
+    }
+    let fault = text("x-sim-fault").map(str::parse::<Fault>).transpose();
+    let tokens = text("x-sim-tokens").map(str::parse).transpose();
+    Ok(Wishes {
+        fault: fault.map_err(|error| Refusal::field("x-sim-fault", error.to_string()))?,
+        tokens: tokens.map_err(|_| {
+            Refusal::field("x-sim-tokens", "`x-sim-tokens` must be a whole number of tokens.")
+        })?,
+    })
+}
+
+pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, Refusal> {
+    match Limited::new(body, bytes_max).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("The body is larger than {bytes_max} bytes.");
+            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Err(_) => Err(Refusal::new(StatusCode::BAD_REQUEST, "The body did not arrive whole.")),
+    }
+}
+
+impl Admitted {
+    async fn respond(self, fate: Arc<Fate>, route: Route) -> Response<Body> {
+        let Self { mut flight, ask, input, fault } = self;
+        match fault {
+            Some(Fault::HangBefore) => {
+                flight.backend.ending().await;
+                fate.close();
+                return std::future::pending().await;
+            }
+            Some(Fault::ResetBefore) => {
+                flight.end(Outcome::Broken);
+                fate.reset();
+                return std::future::pending().await;
+            }
+            _ => {}
+        }
+        let options = &flight.backend.options;
+        let answer = Arc::new(Answer::new(flight.id(), &ask, input, fault, options));
+        let Some(voice) = wire::voice(route, &ask, &answer) else {
+            let whole = match route {
+                Route::Embeddings => {
+                    wire::embeddings(&ask, &Usage { output: 0, ..answer.usage }).to_string()
+                }
+                _ => json!({"input_tokens": ask.input_tokens(options)}).to_string(),
+            };
+            return Telling { flight, fate, fault }.whole(whole);
+        };
+        if ask.stream {
+            return Telling { flight, fate, fault }.stream(answer, voice);
+        }
+        let whole = match fault {
+            // There is no end to wait for.
+            Some(Fault::Endless) => String::new(),
+            _ => {
+                flight.decode_silently(&answer).await;
+                voice.whole(&answer).to_string()
+            }
+        };
+        Telling { flight, fate, fault }.whole(whole)
+    }
+}

@@ -1,0 +1,99 @@
+//! Hashes and words: everything that looks random here comes from the prompt.
+
+/// FNV-1a, 64 bits: small, and the same everywhere and for ever.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fnv(u64);
+
+impl Fnv {
+    pub(crate) fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    pub(crate) fn byte(&mut self, byte: u8) {
+        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    /// A whole text, ended so that `ab`, `c` and `a`, `bc` differ.
+    pub(crate) fn text(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.byte(byte);
+        }
+        self.byte(0xff);
+    }
+
+    pub(crate) fn value(self) -> u64 {
+        scatter(self.0, 0)
+    }
+}
+
+/// The `index`th pseudo-random number of a seed (the finish of splitmix64).
+pub(crate) fn scatter(seed: u64, index: u64) -> u64 {
+    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Plain ASCII letters: no word needs escaping in JSON.
+const WORDS: [&str; 64] = [
+    "a", "able", "above", "again", "air", "all", "amber", "answer", "arch", "at", "autumn",
+    "balance", "bay", "bell", "bridge", "calm", "carries", "cedar", "clear", "cloud", "coast",
+    "copper", "day", "door", "each", "early", "evening", "every", "fair", "far", "field", "finds",
+    "flows", "garden", "gate", "gives", "green", "harbour", "holds", "in", "keeps", "lake",
+    "light", "long", "meets", "morning", "near", "north", "of", "old", "opens", "over", "quiet",
+    "rain", "river", "road", "shares", "slow", "stone", "the", "through", "turns", "under", "wide",
+];
+
+const SENTENCE_WORDS: u64 = 12;
+
+/// Writes the `index`th word of a seed's text, with the space before it. One word is one token.
+pub(crate) fn write_word(out: &mut String, seed: u64, index: u64) {
+    let pick = usize::try_from(scatter(seed, index) % 64).unwrap_or(0);
+    let word = WORDS[pick];
+    if index > 0 {
+        out.push(' ');
+    }
+    if index.is_multiple_of(SENTENCE_WORDS) {
+        out.extend(word.chars().take(1).map(|first| first.to_ascii_uppercase()));
+        out.push_str(&word[1..]);
+    } else {
+        out.push_str(word);
+    }
+    if index % SENTENCE_WORDS == SENTENCE_WORDS - 1 {
+        out.push('.');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(seed: u64, count: u64) -> String {
+        let mut text = String::new();
+        (0..count).for_each(|index| write_word(&mut text, seed, index));
+        text
+    }
+
+    #[test]
+    fn a_text_is_its_seeds_and_counts_by_words() {
+        assert_eq!(words(7, 40), words(7, 40));
+        assert_ne!(words(7, 40), words(8, 40));
+        assert_eq!(words(7, 40).split_whitespace().count(), 40);
+        assert!(words(7, 12).ends_with('.') && words(7, 1).starts_with(char::is_uppercase));
+    }
+
+    #[test]
+    fn no_word_needs_escaping() {
+        assert!(WORDS.iter().all(|word| word.bytes().all(|byte| byte.is_ascii_lowercase())));
+    }
+
+    #[test]
+    fn the_border_between_texts_counts() {
+        let of = |texts: &[&str]| {
+            let mut hash = Fnv::new();
+            texts.iter().for_each(|text| hash.text(text));
+            hash.value()
+        };
+        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+    }
+}

@@ -1,0 +1,145 @@
+//! OpenAI's Responses API: one output item, a message or a function call, told by numbered events.
+
+use serde_json::{Value, json};
+
+use super::{Voice, with_usage, write, write_event, write_json_string};
+use crate::answer::{Answer, Content};
+use crate::ask::Ask;
+
+pub(super) struct Responses {
+    output_tokens_max: Option<u64>,
+    events: u64,
+}
+
+impl Responses {
+    pub(super) fn new(ask: &Ask) -> Self {
+        Self { output_tokens_max: ask.output_tokens_max, events: 0 }
+    }
+
+    fn response(&self, answer: &Answer, status: &str, output: &[Value]) -> Value {
+        let incomplete = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
+        json!({
+            "id": answer.id, "object": "response", "created_at": answer.created, "status": status,
+            "error": null, "incomplete_details": incomplete, "instructions": null,
+            "max_output_tokens": self.output_tokens_max, "model": answer.model, "output": output,
+            "parallel_tool_calls": true, "previous_response_id": null,
+            "reasoning": {"effort": null, "summary": null}, "store": false, "temperature": 1.0,
+            "text": {"format": {"type": "text"}}, "tool_choice": "auto", "tools": [], "top_p": 1.0,
+            "truncation": "disabled", "usage": null, "user": null, "metadata": {},
+        })
+    }
+
+    fn ended(&self, answer: &Answer) -> Value {
+        let status = status(answer);
+        let ended = self.response(answer, status, &[item(answer, status, Some(&answer.said(0)))]);
+        with_usage(ended, answer.usage.responses())
+    }
+
+    fn event(&mut self, out: &mut String, name: &str, mut data: Value) {
+        data["type"] = json!(name);
+        data["sequence_number"] = json!(self.events);
+        self.events += 1;
+        write_event(out, name, &data);
+    }
+}
+
+impl Voice for Responses {
+    fn whole(&self, answer: &Answer) -> Value {
+        self.ended(answer)
+    }
+
+    fn opening(&mut self, answer: &Answer, out: &mut String) {
+        let begun = json!({"response": self.response(answer, "in_progress", &[])});
+        self.event(out, "response.created", begun.clone());
+        self.event(out, "response.in_progress", begun);
+        let added = json!({"output_index": 0, "item": item(answer, "in_progress", None)});
+        self.event(out, "response.output_item.added", added);
+        if let Content::Text { .. } = answer.choices[0].content {
+            let mut added = place(answer);
+            added["part"] = part("");
+            self.event(out, "response.content_part.added", added);
+        }
+    }
+
+    fn piece(&mut self, answer: &Answer, choice: usize, index: u64, out: &mut String) {
+        let (name, place) = match &answer.choices[choice].content {
+            Content::Text { .. } => {
+                ("response.output_text.delta", ",\"content_index\":0,\"logprobs\":[]")
+            }
+            Content::Tool { .. } => ("response.function_call_arguments.delta", ""),
+        };
+        let (item_id, number) = (item_id(answer), self.events);
+        self.events += 1;
+        write(
+            out,
+            format_args!(
+                "event: {name}\ndata: {{\"type\":\"{name}\",\"sequence_number\":{number},\"item_id\":\"{item_id}\",\
+                 \"output_index\":0{place},\"delta\":"
+            ),
+        );
+        write_json_string(out, &answer.piece(choice, index));
+        out.push_str("}\n\n");
+    }
+
+    fn closing(&mut self, answer: &Answer, out: &mut String) {
+        let said = answer.said(0);
+        match &answer.choices[0].content {
+            Content::Text { .. } => {
+                let mut done = place(answer);
+                done["text"] = json!(said);
+                done["logprobs"] = json!([]);
+                self.event(out, "response.output_text.done", done);
+                let mut done = place(answer);
+                done["part"] = part(&said);
+                self.event(out, "response.content_part.done", done);
+            }
+            Content::Tool { call, .. } => {
+                let done = json!({
+                    "item_id": item_id(answer), "output_index": 0, "name": call.name, "arguments": said,
+                });
+                self.event(out, "response.function_call_arguments.done", done);
+            }
+        }
+        let status = status(answer);
+        let done = json!({"output_index": 0, "item": item(answer, status, Some(&said))});
+        self.event(out, "response.output_item.done", done);
+        let ended = json!({"response": self.ended(answer)});
+        self.event(out, &format!("response.{status}"), ended);
+    }
+}
+
+fn status(answer: &Answer) -> &'static str {
+    if answer.choices[0].cut_short { "incomplete" } else { "completed" }
+}
+
+fn item_id(answer: &Answer) -> String {
+    match &answer.choices[0].content {
+        Content::Text { .. } => format!("msg_{}", answer.id),
+        Content::Tool { .. } => format!("fc_{}", answer.id),
+    }
+}
+
+/// The output item, empty until something was said.
+fn item(answer: &Answer, status: &str, said: Option<&str>) -> Value {
+    let id = item_id(answer);
+    match &answer.choices[0].content {
+        Content::Text { .. } => {
+            let content: Vec<_> = said.map(part).into_iter().collect();
+            json!({
+                "id": id, "type": "message", "status": status, "role": "assistant", "content": content,
+            })
+        }
+        Content::Tool { call, call_id } => json!({
+            "id": id, "type": "function_call", "status": status, "call_id": call_id,
+            "name": call.name, "arguments": said.unwrap_or(""),
+        }),
+    }
+}
+
+fn part(text: &str) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+}
+
+fn place(answer: &Answer) -> Value {
+    json!({"item_id": item_id(answer), "output_index": 0, "content_index": 0})
+}

@@ -1,0 +1,307 @@
+//! What a change does to the directory: decided here, once, for both databases.
+
+use serde_json::Value as Json;
+
+use crate::directory::{
+    Change, Changed, Group, GroupPatch, Key, KeyPatch, Limits, Tenant, TenantPatch, UnixMicros,
+};
+use crate::error::StoreError;
+use crate::secret::Secret;
+use crate::sql::{self, Statement};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// Whom a change is about: what must be looked up before it can be decided.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Concern<'a> {
+    pub(crate) group: Option<&'a str>,
+    pub(crate) tenant: Option<&'a str>,
+    pub(crate) key: Option<&'a str>,
+}
+
+/// What was found of that.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) group: Option<Group>,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) key: Option<Key>,
+    /// How many tenants the group has.
+    pub(crate) tenants_of_group: u64,
+    /// The ids of the tenant's keys.
+    pub(crate) keys_of_tenant: Vec<String>,
+}
+
+/// What is to be written; nothing where the change changes nothing.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    pub(crate) statements: Vec<Statement>,
+    /// Its version is the caller's to fill in.
+    pub(crate) changed: Changed,
+}
+
+impl Change {
+    pub(crate) fn concern(&self) -> Concern<'_> {
+        let none = Concern::default();
+        match self {
+            Self::AddGroup { name, .. }
+            | Self::PatchGroup { name, .. }
+            | Self::RemoveGroup { name } => Concern { group: Some(name), ..none },
+            Self::AddTenant { name, group, .. } => {
+                Concern { group: Some(group), tenant: Some(name), ..none }
+            }
+            Self::PatchTenant { name, patch } => {
+                Concern { group: patch.group.as_deref(), tenant: Some(name), ..none }
+            }
+            Self::RemoveTenant { name } => Concern { tenant: Some(name), ..none },
+            Self::CreateKey { tenant, .. } => Concern { tenant: Some(tenant), ..none },
+            Self::PatchKey { id, .. } | Self::RotateKey { id } | Self::RevokeKey { id } => {
+                Concern { key: Some(id), ..none }
+            }
+        }
+    }
+
+    /// Decides what to write.
+    pub(crate) fn edit(&self, actor: &str, at: UnixMicros, found: Found) -> Result<Edit> {
+        let scribe = Scribe { actor, at };
+        match self.clone() {
+            Self::AddGroup { name, weight } => add_group(scribe, found, name, weight),
+            Self::PatchGroup { name, patch } => patch_group(scribe, found, &name, &patch),
+            Self::RemoveGroup { name } => remove_group(scribe, found, &name),
+            Self::AddTenant { name, group, weight, limits } => {
+                let disabled = false;
+                let tenant = Tenant { name, group, weight, disabled, limits, created_at: at };
+                add_tenant(scribe, found, tenant)
+            }
+            Self::PatchTenant { name, patch } => patch_tenant(scribe, found, &name, patch),
+            Self::RemoveTenant { name } => remove_tenant(scribe, found, &name),
+            Self::CreateKey { tenant, name, weight, limits, models, classes, expires_at } => {
+                exists(found.tenant, "tenant", &tenant)?;
+                let secret = secret()?;
+                let key = Key {
+                    id: key_id()?,
+                    tenant,
+                    name,
+                    hint: secret.hint(),
+                    hash: secret.hash(),
+                    weight,
+                    limits,
+                    models,
+                    classes,
+                    created_at: at,
+                    expires_at,
+                    revoked_at: None,
+                };
+                Ok(scribe.key("key.create", None, key, Some(secret)))
+            }
+            Self::PatchKey { id, patch } => patch_key(scribe, found, &id, patch),
+            Self::RotateKey { id } => rotate_key(scribe, found, &id),
+            Self::RevokeKey { id } => {
+                let before = exists(found.key, "key", &id)?;
+                let revoked_at = before.revoked_at.or(Some(at));
+                let after = Key { revoked_at, ..before.clone() };
+                Ok(scribe.key("key.revoke", Some(before), after, None))
+            }
+        }
+    }
+}
+
+fn exists<T>(found: Option<T>, what: &'static str, name: &str) -> Result<T> {
+    found.ok_or_else(|| StoreError::NotFound { what, name: name.to_owned() })
+}
+
+fn is_new<T>(found: Option<&T>, what: &'static str, name: &str) -> Result<()> {
+    match found {
+        Some(_) => Err(StoreError::Exists { what, name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+fn add_group(scribe: Scribe<'_>, found: Found, name: String, weight: u64) -> Result<Edit> {
+    is_new(found.group.as_ref(), "group", &name)?;
+    Ok(scribe.group("group.add", None, Group { name, weight, created_at: scribe.at }))
+}
+
+fn patch_group(scribe: Scribe<'_>, found: Found, name: &str, patch: &GroupPatch) -> Result<Edit> {
+    let before = exists(found.group, "group", name)?;
+    let after = Group { weight: patch.weight.unwrap_or(before.weight), ..before.clone() };
+    Ok(scribe.group("group.patch", Some(before), after))
+}
+
+fn remove_group(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
+    let before = exists(found.group, "group", name)?;
+    if found.tenants_of_group > 0 {
+        let by = format!("it has {} tenants; move or remove them first", found.tenants_of_group);
+        return Err(StoreError::InUse { what: "group", name: name.to_owned(), by });
+    }
+    let mut statements = sql::drop_group(name);
+    statements.push(scribe.audit("group.remove", name, Some(json(&before)), None));
+    Ok(Edit { statements, changed: nothing() })
+}
+
+fn add_tenant(scribe: Scribe<'_>, found: Found, tenant: Tenant) -> Result<Edit> {
+    is_new(found.tenant.as_ref(), "tenant", &tenant.name)?;
+    exists(found.group, "group", &tenant.group)?;
+    Ok(scribe.tenant("tenant.add", None, tenant))
+}
+
+fn patch_tenant(scribe: Scribe<'_>, found: Found, name: &str, patch: TenantPatch) -> Result<Edit> {
+    let before = exists(found.tenant, "tenant", name)?;
+    if let Some(group) = &patch.group {
+        exists(found.group, "group", group)?;
+    }
+    let mut after = before.clone();
+    after.group = patch.group.unwrap_or(after.group);
+    after.weight = patch.weight.unwrap_or(after.weight);
+    after.disabled = patch.disabled.unwrap_or(after.disabled);
+    after.limits = patch.limits.unwrap_or(after.limits);
+    Ok(scribe.tenant("tenant.patch", Some(before), after))
+}
+
+fn remove_tenant(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
+    let mut before = json(&exists(found.tenant, "tenant", name)?);
+    // Its keys go with it: the trail says which they were.
+    before["keys"] = Json::from(found.keys_of_tenant.as_slice());
+    let mut statements = sql::drop_tenant(name, &found.keys_of_tenant);
+    statements.push(scribe.audit("tenant.remove", name, Some(before), None));
+    Ok(Edit { statements, changed: nothing() })
+}
+
+fn patch_key(scribe: Scribe<'_>, found: Found, id: &str, patch: KeyPatch) -> Result<Edit> {
+    let before = exists(found.key, "key", id)?;
+    let mut after = before.clone();
+    after.name = patch.name.unwrap_or(after.name);
+    after.weight = patch.weight.unwrap_or(after.weight);
+    after.limits = patch.limits.unwrap_or(after.limits);
+    after.models = patch.models.unwrap_or(after.models);
+    after.classes = patch.classes.unwrap_or(after.classes);
+    after.expires_at = patch.expires_at.unwrap_or(after.expires_at);
+    Ok(scribe.key("key.patch", Some(before), after, None))
+}
+
+fn rotate_key(scribe: Scribe<'_>, found: Found, id: &str) -> Result<Edit> {
+    let before = exists(found.key, "key", id)?;
+    if before.revoked_at.is_some() {
+        let problem = format!("key {id:?} is revoked, and stays so; create a new key");
+        return Err(StoreError::Invalid { field: "id", problem });
+    }
+    let secret = secret()?;
+    let after = Key { hint: secret.hint(), hash: secret.hash(), ..before.clone() };
+    Ok(scribe.key("key.rotate", Some(before), after, Some(secret)))
+}
+
+/// Who changes, and when: turns what was and what is to be into statements and the audit entry.
+#[derive(Clone, Copy)]
+struct Scribe<'a> {
+    actor: &'a str,
+    at: UnixMicros,
+}
+
+impl Scribe<'_> {
+    fn audit(
+        self,
+        action: &str,
+        subject: &str,
+        before: Option<Json>,
+        after: Option<Json>,
+    ) -> Statement {
+        let text = |json: Json| json.to_string();
+        sql::put_audit(self.actor, self.at, action, subject, before.map(text), after.map(text))
+    }
+
+    fn group(self, action: &str, before: Option<Group>, after: Group) -> Edit {
+        let statements = self.put(action, &after.name, before.as_ref(), &after, sql::put_group);
+        Edit { statements, changed: Changed { group: Some(after), ..nothing() } }
+    }
+
+    fn tenant(self, action: &str, before: Option<Tenant>, mut after: Tenant) -> Edit {
+        in_order(&mut after.limits);
+        let statements = self.put(action, &after.name, before.as_ref(), &after, sql::put_tenant);
+        Edit { statements, changed: Changed { tenant: Some(after), ..nothing() } }
+    }
+
+    fn key(
+        self,
+        action: &str,
+        before: Option<Key>,
+        mut after: Key,
+        secret: Option<Secret>,
+    ) -> Edit {
+        in_order(&mut after.limits);
+        let statements = self.put(action, &after.id, before.as_ref(), &after, sql::put_key);
+        Edit { statements, changed: Changed { key: Some(after), secret, ..nothing() } }
+    }
+
+    /// What is as it was needs no statement and no entry.
+    fn put<T: PartialEq + serde::Serialize>(
+        self,
+        action: &str,
+        subject: &str,
+        before: Option<&T>,
+        after: &T,
+        put: fn(&T) -> Vec<Statement>,
+    ) -> Vec<Statement> {
+        if before == Some(after) {
+            return Vec::new();
+        }
+        let mut statements = put(after);
+        statements.push(self.audit(action, subject, before.map(json), Some(json(after))));
+        statements
+    }
+}
+
+/// Budgets have no order of their own: they are stored and told by period.
+fn in_order(limits: &mut Limits) {
+    limits.budgets.sort_by_key(|budget| budget.period);
+}
+
+fn nothing() -> Changed {
+    Changed { version: 0, group: None, tenant: None, key: None, secret: None }
+}
+
+/// Groups, tenants and keys are plain data: they always have a JSON form, without a key's hash.
+fn json(value: &impl serde::Serialize) -> Json {
+    serde_json::to_value(value).unwrap_or(Json::Null)
+}
+
+fn no_randomness(problem: getrandom::Error) -> StoreError {
+    StoreError::Database(format!("the system gives no random bytes for a key: {problem}"))
+}
+
+fn secret() -> Result<Secret> {
+    Secret::generate().map_err(no_randomness)
+}
+
+/// `key-` and 16 lower-case letters and digits, all equally likely.
+fn key_id() -> Result<String> {
+    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    const LENGTH: usize = "key-".len() + 16;
+    let mut id = String::from("key-");
+    while id.len() < LENGTH {
+        let mut random = [0_u8; 32];
+        getrandom::fill(&mut random).map_err(no_randomness)?;
+        // Bytes from 252 on would make the first letters likelier than the others.
+        let letters = random.iter().filter(|byte| **byte < 252);
+        let letters = letters.map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
+        id.extend(letters.take(LENGTH - id.len()));
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_ids_look_as_promised_and_differ() {
+        let ids: std::collections::BTreeSet<_> = (0..1_000).map(|_| key_id().unwrap()).collect();
+        assert_eq!(ids.len(), 1_000);
+        for id in &ids {
+            let letters = id.strip_prefix("key-").unwrap();
+            assert_eq!(letters.len(), 16);
+            assert!(letters.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()));
+        }
+        let used: std::collections::BTreeSet<_> =
+            ids.iter().flat_map(|id| id[4..].chars()).collect();
+        assert_eq!(used.len(), 36);
+    }
+}

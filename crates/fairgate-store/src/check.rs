@@ -1,0 +1,138 @@
+//! What the fields of a change may be.
+
+use crate::directory::{Change, KeyPatch, Limits, UnixMicros};
+use crate::error::StoreError;
+
+type Result = std::result::Result<(), StoreError>;
+
+/// How long a name may be, in bytes.
+const NAME_MAX: usize = 128;
+/// How long a model's name may be, in bytes.
+const MODEL_MAX: usize = 256;
+/// How many names a list may have.
+const LIST_MAX: usize = 256;
+/// The largest share.
+const WEIGHT_MAX: u64 = 1_000_000;
+/// The largest limit, which still fits every number that it is compared with.
+const LIMIT_MAX: u64 = 1_000_000_000_000_000;
+/// The first moment of the year 10000.
+const EXPIRY_MAX: UnixMicros = UnixMicros(253_402_300_800_000_000);
+
+fn invalid(field: &'static str, problem: String) -> StoreError {
+    StoreError::Invalid { field, problem }
+}
+
+/// Checks everything about a change that can be told without looking at the directory.
+pub(crate) fn change(actor: &str, at: UnixMicros, change: &Change) -> Result {
+    name("actor", actor)?;
+    match change {
+        Change::AddGroup { name: group, weight: share } => {
+            name("name", group)?;
+            weight(Some(*share))
+        }
+        Change::PatchGroup { patch, .. } => weight(patch.weight),
+        Change::AddTenant { name: tenant, group, weight: share, limits: allowed } => {
+            name("name", tenant)?;
+            name("group", group)?;
+            weight(Some(*share))?;
+            limits(allowed)
+        }
+        Change::PatchTenant { patch, .. } => {
+            patch.group.as_deref().map_or(Ok(()), |group| name("group", group))?;
+            weight(patch.weight)?;
+            patch.limits.as_ref().map_or(Ok(()), limits)
+        }
+        Change::CreateKey { name, weight: share, limits, models, classes, expires_at, .. } => key(
+            at,
+            &KeyPatch {
+                name: Some(name.clone()),
+                weight: Some(*share),
+                limits: Some(limits.clone()),
+                models: Some(models.clone()),
+                classes: Some(classes.clone()),
+                expires_at: Some(*expires_at),
+            },
+        ),
+        Change::PatchKey { patch, .. } => key(at, patch),
+        Change::RemoveGroup { .. }
+        | Change::RemoveTenant { .. }
+        | Change::RotateKey { .. }
+        | Change::RevokeKey { .. } => Ok(()),
+    }
+}
+
+fn key(at: UnixMicros, patch: &KeyPatch) -> Result {
+    if let Some(label) = patch.name.as_deref().filter(|label| !label.is_empty()) {
+        name("name", label)?;
+    }
+    weight(patch.weight)?;
+    patch.limits.as_ref().map_or(Ok(()), limits)?;
+    if let Some(Some(models)) = &patch.models {
+        names("models", models, MODEL_MAX)?;
+    }
+    names("classes", patch.classes.as_deref().unwrap_or_default(), NAME_MAX)?;
+    match patch.expires_at.flatten() {
+        Some(expiry) if expiry <= at => {
+            Err(invalid("expires_at", "has passed; to refuse a key at once, revoke it".to_owned()))
+        }
+        Some(expiry) if expiry >= EXPIRY_MAX => {
+            Err(invalid("expires_at", "is after the year 9999; leave it out for never".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn name(field: &'static str, name: &str) -> Result {
+    bounded(field, name, NAME_MAX)
+}
+
+fn bounded(field: &'static str, name: &str, max: usize) -> Result {
+    if name.is_empty() || name.len() > max {
+        return Err(invalid(
+            field,
+            format!("must be 1 to {max} bytes long and has {}", name.len()),
+        ));
+    }
+    if name.contains(char::is_control) {
+        return Err(invalid(field, "must have no control characters".to_owned()));
+    }
+    Ok(())
+}
+
+fn names(field: &'static str, names: &[String], max: usize) -> Result {
+    if names.len() > LIST_MAX {
+        return Err(invalid(field, format!("may have {LIST_MAX} names and has {}", names.len())));
+    }
+    names.iter().try_for_each(|name| bounded(field, name, max))
+}
+
+fn weight(weight: Option<u64>) -> Result {
+    match weight {
+        Some(weight) if !(1..=WEIGHT_MAX).contains(&weight) => {
+            Err(invalid("weight", format!("must be 1 to {WEIGHT_MAX} and is {weight}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn limits(limits: &Limits) -> Result {
+    let at_least = |field, limit: Option<u64>, min: u64| match limit {
+        Some(limit) if !(min..=LIMIT_MAX).contains(&limit) => {
+            Err(invalid(field, format!("must be {min} to {LIMIT_MAX} and is {limit}")))
+        }
+        _ => Ok(()),
+    };
+    at_least("in_flight", limits.in_flight, 1)?;
+    at_least("queued_requests", limits.queued_requests, 0)?;
+    at_least("queued_bytes", limits.queued_bytes, 0)?;
+    at_least("requests_per_minute", limits.requests_per_minute, 1)?;
+    at_least("tokens_per_minute", limits.tokens_per_minute, 1)?;
+    for (place, budget) in limits.budgets.iter().enumerate() {
+        at_least("budgets", Some(budget.tokens), 0)?;
+        if limits.budgets[..place].iter().any(|earlier| earlier.period == budget.period) {
+            let problem = "may have one budget for each period and has two for one".to_owned();
+            return Err(invalid("budgets", problem));
+        }
+    }
+    Ok(())
+}

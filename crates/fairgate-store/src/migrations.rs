@@ -1,0 +1,90 @@
+//! The schema, step by step. Each step is one file per database, side by side; a step that was released never changes.
+
+use crate::error::StoreError;
+
+/// One step of the schema.
+pub(crate) struct Migration {
+    /// The schema's number after it.
+    pub(crate) version: i64,
+    /// What SQLite runs.
+    pub(crate) sqlite: &'static str,
+    /// What PostgreSQL runs.
+    pub(crate) postgres: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    sqlite: include_str!("migrations/1.sqlite.sql"),
+    postgres: include_str!("migrations/1.postgres.sql"),
+}];
+
+/// Where a database keeps its schema's number. One row, or none before the first step.
+pub(crate) const VERSION_TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";
+/// The schema's number.
+pub(crate) const READ_VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
+/// Notes that a step was taken.
+pub(crate) const WRITE_VERSION: &str = "INSERT INTO schema_version (version) VALUES ($1)";
+
+/// The steps that a database still needs.
+pub(crate) fn missing(found: i64) -> Result<&'static [Migration], StoreError> {
+    let known = MIGRATIONS.last().map_or(0, |last| last.version);
+    if found > known {
+        return Err(StoreError::TooNew { found, known });
+    }
+    let first = MIGRATIONS.iter().position(|step| step.version > found);
+    Ok(first.map_or(&[], |first| &MIGRATIONS[first..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_numbered_from_1_on() {
+        assert!(MIGRATIONS.iter().map(|step| step.version).eq(1..=MIGRATIONS.len() as i64));
+    }
+
+    /// A column's type may differ; its name, its place and whether it may be null may not.
+    #[test]
+    fn both_databases_have_the_same_tables() {
+        let tables = |sql: &str| -> Vec<String> {
+            let mut lines = Vec::new();
+            for line in sql.lines().map(str::trim).filter(|line| !line.starts_with("--")) {
+                let mut words = line.split_whitespace();
+                let first = words.next().unwrap_or_default();
+                let not_null = line.contains("NOT NULL");
+                match first {
+                    "CREATE" => lines.push(words.take(2).collect::<Vec<_>>().join(" ")),
+                    name if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
+                        lines.push(format!("{name} {not_null}"));
+                    }
+                    _ => {}
+                }
+            }
+            lines
+        };
+        for step in MIGRATIONS {
+            let only_postgres =
+                ["instance true", "TABLE instances", "id false", "lease_until true"];
+            let mut postgres = tables(step.postgres);
+            // Its processes share a database, so it has a table of them.
+            let start = postgres.iter().position(|line| line == only_postgres[0]).unwrap();
+            assert_eq!(postgres.drain(start..start + 4).collect::<Vec<_>>(), only_postgres);
+            // SQLite says the same with an index.
+            let mut sqlite = tables(step.sqlite);
+            sqlite.retain(|line| line != "UNIQUE INDEX");
+            assert_eq!(sqlite, postgres);
+        }
+    }
+
+    #[test]
+    fn a_newer_database_is_refused() {
+        let known = MIGRATIONS.len() as i64;
+        assert!(missing(known).unwrap().is_empty());
+        assert_eq!(missing(0).unwrap().len(), MIGRATIONS.len());
+        assert!(
+            matches!(missing(known + 1), Err(StoreError::TooNew { found, .. }) if found == known + 1)
+        );
+    }
+}

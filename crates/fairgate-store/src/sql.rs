@@ -1,0 +1,394 @@
+//! The SQL that both databases understand, word for word.
+//!
+//! Placeholders are written `$1`, `$2`, … and first appear in that order: SQLite takes them for names and counts them as they
+//! come.
+
+use crate::calendar::{DAY_US, HOUR_US};
+use crate::directory::{Group, Key, Limits, Tenant, UnixMicros};
+use crate::ledger::{AuditQuery, By, LedgerQuery, Scope, UsageQuery};
+use crate::words::Word;
+
+/// A value for a placeholder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Int(i64),
+    MaybeInt(Option<i64>),
+    Text(String),
+    MaybeText(Option<String>),
+    Flag(bool),
+    Bytes(Vec<u8>),
+}
+
+/// A statement and the values for its placeholders.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement {
+    pub(crate) sql: String,
+    pub(crate) values: Vec<Value>,
+}
+
+impl Statement {
+    pub(crate) fn new(sql: &str, values: Vec<Value>) -> Self {
+        Self { sql: sql.to_owned(), values }
+    }
+
+    /// Adds a condition: `WHERE` for the first, `AND` for the others.
+    fn filter(&mut self, condition: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            let word = if self.values.is_empty() { "WHERE" } else { "AND" };
+            self.values.push(value);
+            self.sql.push_str(&format!(" {word} {condition} ${}", self.values.len()));
+        }
+    }
+
+    fn limit(&mut self, rows: i64) {
+        self.values.push(Value::Int(rows));
+        self.sql.push_str(&format!(" LIMIT ${}", self.values.len()));
+    }
+}
+
+/// Asks for nothing, to see whether anyone answers.
+pub(crate) const PING: &str = "SELECT version FROM directory";
+
+// The directory.
+
+pub(crate) const DIRECTORY_VERSION: &str = "SELECT version FROM directory";
+pub(crate) const BUMP_VERSION: &str =
+    "UPDATE directory SET version = version + 1 RETURNING version";
+pub(crate) const GROUPS: &str = "SELECT name, weight, created_at FROM tenant_groups";
+pub(crate) const TENANTS: &str = "SELECT name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
+     requests_per_minute, tokens_per_minute, created_at FROM tenants";
+pub(crate) const KEYS: &str = "SELECT id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
+     requests_per_minute, tokens_per_minute, models, classes, created_at, expires_at, revoked_at FROM tenant_keys";
+pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, tokens FROM budgets";
+pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
+pub(crate) const WHERE_ID: &str = " WHERE id = $1";
+pub(crate) const WHERE_OWNER: &str = " WHERE scope = $1 AND owner = $2";
+pub(crate) const TENANTS_OF_GROUP: &str = "SELECT COUNT(*) FROM tenants WHERE group_name = $1";
+pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant = $1 ORDER BY id";
+
+fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn moment(at: Option<UnixMicros>) -> Value {
+    Value::MaybeInt(at.map(|at| at.0))
+}
+
+pub(crate) fn put_group(group: &Group) -> Vec<Statement> {
+    vec![Statement::new(
+        "INSERT INTO tenant_groups (name, weight, created_at) VALUES ($1, $2, $3) \
+         ON CONFLICT (name) DO UPDATE SET weight = excluded.weight",
+        vec![
+            Value::Text(group.name.clone()),
+            Value::Int(int(group.weight)),
+            Value::Int(group.created_at.0),
+        ],
+    )]
+}
+
+pub(crate) fn drop_group(name: &str) -> Vec<Statement> {
+    let name = vec![Value::Text(name.to_owned())];
+    vec![Statement::new("DELETE FROM tenant_groups WHERE name = $1", name)]
+}
+
+pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<Statement> {
+    let mut values = vec![
+        Value::Text(tenant.name.clone()),
+        Value::Text(tenant.group.clone()),
+        Value::Int(int(tenant.weight)),
+        Value::Flag(tenant.disabled),
+    ];
+    values.extend(limits(&tenant.limits));
+    values.push(Value::Int(tenant.created_at.0));
+    let put = Statement::new(
+        "INSERT INTO tenants (name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
+         requests_per_minute, tokens_per_minute, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+         ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, weight = excluded.weight, \
+         disabled = excluded.disabled, in_flight = excluded.in_flight, \
+         queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
+         requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute",
+        values,
+    );
+    std::iter::once(put).chain(put_budgets(Scope::Tenant, &tenant.name, &tenant.limits)).collect()
+}
+
+/// The tenant, its keys, and the budgets of all.
+pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<Statement> {
+    let mut statements = vec![drop_budgets(Scope::Tenant, name)];
+    statements.extend(keys.iter().map(|key| drop_budgets(Scope::Key, key)));
+    let name = || vec![Value::Text(name.to_owned())];
+    statements.push(Statement::new("DELETE FROM tenant_keys WHERE tenant = $1", name()));
+    statements.push(Statement::new("DELETE FROM tenants WHERE name = $1", name()));
+    statements
+}
+
+/// A key as it is now, or a list that is stored as JSON.
+pub(crate) fn put_key(key: &Key) -> Vec<Statement> {
+    let list = |names: &[String]| serde_json::Value::from(names).to_string();
+    let mut values = vec![
+        Value::Text(key.id.clone()),
+        Value::Text(key.tenant.clone()),
+        Value::Text(key.name.clone()),
+        Value::Text(key.hint.clone()),
+        Value::Bytes(key.hash.0.to_vec()),
+        Value::Int(int(key.weight)),
+    ];
+    values.extend(limits(&key.limits));
+    values.extend([
+        Value::MaybeText(key.models.as_deref().map(list)),
+        Value::Text(list(&key.classes)),
+        Value::Int(key.created_at.0),
+        moment(key.expires_at),
+        moment(key.revoked_at),
+    ]);
+    let put = Statement::new(
+        "INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
+         requests_per_minute, tokens_per_minute, models, classes, created_at, expires_at, revoked_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) \
+         ON CONFLICT (id) DO UPDATE SET name = excluded.name, hint = excluded.hint, hash = excluded.hash, \
+         weight = excluded.weight, in_flight = excluded.in_flight, \
+         queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
+         requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
+         models = excluded.models, classes = excluded.classes, expires_at = excluded.expires_at, \
+         revoked_at = excluded.revoked_at",
+        values,
+    );
+    std::iter::once(put).chain(put_budgets(Scope::Key, &key.id, &key.limits)).collect()
+}
+
+fn limits(limits: &Limits) -> [Value; 5] {
+    [
+        limits.in_flight,
+        limits.queued_requests,
+        limits.queued_bytes,
+        limits.requests_per_minute,
+        limits.tokens_per_minute,
+    ]
+    .map(|limit| Value::MaybeInt(limit.map(int)))
+}
+
+fn drop_budgets(scope: Scope, owner: &str) -> Statement {
+    Statement::new(
+        "DELETE FROM budgets WHERE scope = $1 AND owner = $2",
+        vec![Value::Text(scope.word().to_owned()), Value::Text(owner.to_owned())],
+    )
+}
+
+fn put_budgets(scope: Scope, owner: &str, limits: &Limits) -> Vec<Statement> {
+    let put = |budget: &crate::directory::Budget| {
+        Statement::new(
+            "INSERT INTO budgets (scope, owner, period, tokens) VALUES ($1, $2, $3, $4)",
+            vec![
+                Value::Text(scope.word().to_owned()),
+                Value::Text(owner.to_owned()),
+                Value::Text(budget.period.word().to_owned()),
+                Value::Int(int(budget.tokens)),
+            ],
+        )
+    };
+    std::iter::once(drop_budgets(scope, owner)).chain(limits.budgets.iter().map(put)).collect()
+}
+
+// The audit trail.
+
+pub(crate) fn put_audit(
+    actor: &str,
+    at: UnixMicros,
+    action: &str,
+    subject: &str,
+    before: Option<String>,
+    after: Option<String>,
+) -> Statement {
+    Statement::new(
+        "INSERT INTO audit (at, actor, action, subject, before_json, after_json) VALUES ($1, $2, $3, $4, $5, $6)",
+        vec![
+            Value::Int(at.0),
+            Value::Text(actor.to_owned()),
+            Value::Text(action.to_owned()),
+            Value::Text(subject.to_owned()),
+            Value::MaybeText(before),
+            Value::MaybeText(after),
+        ],
+    )
+}
+
+pub(crate) fn audit(query: &AuditQuery) -> Statement {
+    let mut statement = Statement::new(
+        "SELECT id, at, actor, action, subject, before_json, after_json FROM audit",
+        Vec::new(),
+    );
+    statement.filter("id <", query.before.map(Value::Int));
+    statement.sql.push_str(" ORDER BY id DESC");
+    statement.limit(list_limit(query.limit));
+    statement
+}
+
+/// The most rows that a list gives.
+const LIST_MAX: u32 = 1_000;
+
+fn list_limit(asked: u32) -> i64 {
+    i64::from(if asked == 0 { LIST_MAX } else { asked.min(LIST_MAX) })
+}
+
+// The ledger.
+
+macro_rules! attempt_columns {
+    () => {
+        "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
+         model, pool, worker, estimate, input_tokens, cached_tokens, output_tokens, charged, usage_source, waited_us, \
+         first_token_us, total_us, status, outcome, code, brownout"
+    };
+}
+
+/// One row. There is one row of each attempt, however often it is written.
+pub(crate) const PUT_ATTEMPT: &str = concat!(
+    "INSERT INTO attempts (",
+    attempt_columns!(),
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
+     $23, $24, $25, $26, $27) ON CONFLICT (request, attempt) DO NOTHING"
+);
+
+/// Many rows at once, from one array for each column; says which were new.
+pub(crate) const PUT_ATTEMPTS: &str = concat!(
+    "INSERT INTO attempts (",
+    attempt_columns!(),
+    ") SELECT * FROM UNNEST($1::text[], $2::bigint[], $3::boolean[], $4::bigint[], $5::text[], $6::text[], $7::text[], \
+     $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
+     $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
+     $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[]) \
+     ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
+);
+
+pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
+    let mut statement =
+        Statement::new(concat!("SELECT ", attempt_columns!(), " FROM attempts"), Vec::new());
+    statement.filter("request =", query.request.clone().map(Value::Text));
+    statement.filter("tenant =", query.tenant.clone().map(Value::Text));
+    statement.filter("started_at >=", query.since.map(|at| Value::Int(at.0)));
+    statement.filter("started_at <", query.until.map(|at| Value::Int(at.0)));
+    statement.sql.push_str(" ORDER BY started_at DESC, request DESC, attempt DESC");
+    statement.limit(list_limit(query.limit));
+    statement
+}
+
+/// The most rows that a sum gives: callers name agents, and may have named many.
+const USAGE_ROWS_MAX: i64 = 10_000;
+
+pub(crate) fn usage(query: &UsageQuery) -> Statement {
+    let name = match query.by {
+        By::Group => "group_name".to_owned(),
+        By::Tenant => "tenant".to_owned(),
+        By::Key => "key_id".to_owned(),
+        By::Model => "model".to_owned(),
+        By::Outcome => "outcome".to_owned(),
+        By::Pool => "COALESCE(pool, '-')".to_owned(),
+        By::Worker => "COALESCE(worker, '-')".to_owned(),
+        By::Agent => "COALESCE(agent, '-')".to_owned(),
+        By::Day => format!("CAST(started_at / {DAY_US} AS TEXT)"),
+        By::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
+    };
+    let mut statement = Statement::new(
+        &format!(
+            "SELECT {name}, \
+             COUNT(CASE WHEN last_attempt THEN 1 END), \
+             COUNT(CASE WHEN last_attempt AND outcome <> 'completed' THEN 1 END), \
+             CAST(SUM(input_tokens) AS BIGINT), \
+             CAST(SUM(cached_tokens) AS BIGINT), \
+             CAST(SUM(output_tokens) AS BIGINT), \
+             CAST(SUM(charged) AS BIGINT), \
+             CAST(SUM(CASE WHEN last_attempt THEN waited_us ELSE 0 END) AS BIGINT), \
+             MAX(waited_us), \
+             CAST(COALESCE(SUM(first_token_us), 0) AS BIGINT), \
+             COUNT(first_token_us) \
+             FROM attempts"
+        ),
+        Vec::new(),
+    );
+    statement.filter("started_at >=", Some(Value::Int(query.since.0)));
+    statement.filter("started_at <", query.until.map(|at| Value::Int(at.0)));
+    statement.filter("tenant =", query.tenant.clone().map(Value::Text));
+    statement.filter("model =", query.model.clone().map(Value::Text));
+    statement.sql.push_str(match query.by {
+        By::Day | By::Hour => " GROUP BY 1 ORDER BY MIN(started_at)",
+        _ => " GROUP BY 1 ORDER BY 7 DESC, 1",
+    });
+    statement.limit(USAGE_ROWS_MAX);
+    statement
+}
+
+/// Rows that started before `$1`, at most `$2` of them.
+pub(crate) const PRUNE: &str = "DELETE FROM attempts WHERE (request, attempt) IN \
+     (SELECT request, attempt FROM attempts WHERE started_at < $1 ORDER BY started_at LIMIT $2)";
+
+/// How many rows [`PRUNE`] takes at a time, so that nobody waits long behind it.
+pub(crate) const PRUNE_ROWS: i64 = 1_000;
+
+// Reservations and sums.
+
+/// The guess that a request's process had died, taken back.
+pub(crate) const DROP_LOST: &str = "DELETE FROM attempts WHERE request = $1 AND outcome = 'lost' \
+     RETURNING request, tenant, key_id, started_at, charged";
+
+/// How far a request had got.
+pub(crate) const ATTEMPTS_MADE: &str =
+    "SELECT COALESCE(MAX(attempt), 0) FROM attempts WHERE request = $1";
+
+/// How budgets stand in the day that begins on `$1` and the month that begins on `$2`, of tenant `$3` and key `$4`.
+pub(crate) const BUDGETS_LEFT: &str = "SELECT b.scope, b.period, b.tokens, COALESCE(s.used, 0), COALESCE(s.reserved, 0) \
+     FROM budgets b LEFT JOIN sums s ON s.scope = b.scope AND s.owner = b.owner AND s.period = b.period \
+     AND s.first_day = CASE b.period WHEN 'day' THEN CAST($1 AS BIGINT) ELSE CAST($2 AS BIGINT) END \
+     WHERE (b.scope = 'tenant' AND b.owner = $3) OR (b.scope = 'key' AND b.owner = $4) \
+     ORDER BY b.scope DESC, b.period";
+
+/// Adds to one sum.
+pub(crate) const ADD_SUM: &str = "INSERT INTO sums (scope, owner, period, first_day, used, reserved) \
+     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (scope, owner, period, first_day) \
+     DO UPDATE SET used = sums.used + excluded.used, reserved = sums.reserved + excluded.reserved";
+
+pub(crate) const RESERVATIONS: &str =
+    "SELECT request, group_name, tenant, key_id, model, tokens, at FROM reservations";
+pub(crate) const PUT_RESERVATION: &str = "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7)";
+pub(crate) const DROP_RESERVATION: &str = "DELETE FROM reservations WHERE request = $1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SQLite counts placeholders as they come, PostgreSQL by their number: both must agree.
+    #[test]
+    fn placeholders_first_appear_in_order() {
+        let everything = LedgerQuery {
+            request: Some(String::new()),
+            tenant: Some(String::new()),
+            since: Some(UnixMicros(0)),
+            until: Some(UnixMicros(0)),
+            limit: 1,
+        };
+        let statements = [
+            PUT_ATTEMPT,
+            PUT_ATTEMPTS,
+            PRUNE,
+            BUDGETS_LEFT,
+            ADD_SUM,
+            PUT_RESERVATION,
+            &attempts(&everything).sql,
+        ];
+        for sql in statements {
+            let mut highest = 0;
+            for text in sql.split('$').skip(1) {
+                let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+                let number: u32 = text[..digits].parse().unwrap();
+                assert!(number <= highest + 1, "${number} before ${} in {sql}", highest + 1);
+                highest = highest.max(number);
+            }
+        }
+    }
+
+    #[test]
+    fn lists_are_bounded() {
+        assert_eq!(list_limit(0), 1_000);
+        assert_eq!(list_limit(7), 7);
+        assert_eq!(list_limit(u32::MAX), 1_000);
+    }
+}

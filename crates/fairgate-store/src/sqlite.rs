@@ -1,0 +1,187 @@
+//! The store on SQLite: one thread that writes, a few connections that read, one process per file.
+
+mod batch;
+mod columns;
+mod file;
+mod queries;
+mod writer;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::directory::{Change, Changed, Directory, UnixMicros};
+use crate::error::StoreError;
+use crate::ledger::{
+    Attempt, AuditEntry, AuditQuery, BudgetLeft, Exhausted, LedgerQuery, Reservation, Resolved,
+    UsageQuery, UsageRow,
+};
+use crate::rows::Columns;
+use crate::sql;
+use crate::store::StoreOptions;
+use file::Place;
+use writer::{Command, Reply, Writer};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// How many queries read at once.
+const READERS: usize = 3;
+
+/// A database on SQLite.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    writer: mpsc::Sender<Command>,
+    readers: Arc<Readers>,
+}
+
+/// Connections that read, each lent to one query at a time.
+#[derive(Debug)]
+struct Readers {
+    /// None in memory.
+    place: Option<Place>,
+    idle: Mutex<Vec<Connection>>,
+    turns: Semaphore,
+}
+
+impl Sqlite {
+    pub(crate) async fn open(path: &str, options: &StoreOptions) -> Result<(Self, Resolved)> {
+        let path = path.to_owned();
+        let opened = move || -> Result<_> {
+            let place = Place::new(&path)?;
+            let lock = place.lock()?;
+            let (writer, resolved) = Writer::new(place.writer()?, lock)?;
+            Ok((place, writer, resolved))
+        };
+        let (place, writer, resolved) = blocking(opened).await?;
+        let (sender, inbox) = mpsc::channel(options.pending_max.max(1));
+        std::thread::Builder::new()
+            .name("fairgate-store".to_owned())
+            .spawn(move || writer.run(inbox))
+            .map_err(|problem| StoreError::Database(format!("no thread to write: {problem}")))?;
+        let place = matches!(place, Place::File(_)).then_some(place);
+        let readers = Readers { place, idle: Mutex::default(), turns: Semaphore::new(READERS) };
+        Ok((Self { writer: sender, readers: Arc::new(readers) }, resolved))
+    }
+
+    /// Hands a command to the writer and waits for its answer. Once it is handed over, it is carried out, whether anyone
+    /// waits or not.
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if self.writer.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        if self.readers.place.is_none() {
+            return self
+                .ask(|reply| Command::Read(Box::new(move |it| drop(reply.send(query(it))))))
+                .await;
+        }
+        let _turn = self.readers.turns.acquire().await.map_err(|_| StoreError::Closed)?;
+        let readers = Arc::clone(&self.readers);
+        blocking(move || readers.lend(query)).await
+    }
+
+    pub(crate) async fn directory(&self) -> Result<Directory> {
+        self.read(queries::directory).await
+    }
+
+    pub(crate) async fn directory_version(&self) -> Result<i64> {
+        self.read(queries::directory_version).await
+    }
+
+    pub(crate) async fn change(
+        &self,
+        actor: &str,
+        at: UnixMicros,
+        change: Change,
+    ) -> Result<Changed> {
+        let asked = Box::new((actor.to_owned(), at, change));
+        self.ask(|reply| Command::Change(asked, reply)).await
+    }
+
+    pub(crate) async fn reserve(
+        &self,
+        reservation: Reservation,
+    ) -> Result<std::result::Result<(), Exhausted>> {
+        self.ask(|reply| Command::Reserve(Box::new(reservation), reply)).await
+    }
+
+    pub(crate) async fn budgets(
+        &self,
+        tenant: &str,
+        key: Option<&str>,
+        at: UnixMicros,
+    ) -> Result<Vec<BudgetLeft>> {
+        let (tenant, key) = (tenant.to_owned(), key.map(str::to_owned));
+        self.read(move |it| queries::budgets(it, &tenant, key.as_deref(), at)).await
+    }
+
+    pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {
+        self.ask(|reply| Command::Record(Box::new(attempt), reply)).await
+    }
+
+    pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {
+        self.read(move |it| queries::usage(it, &query)).await
+    }
+
+    pub(crate) async fn attempts(&self, query: LedgerQuery) -> Result<Vec<Attempt>> {
+        self.read(move |it| queries::attempts(it, &query)).await
+    }
+
+    pub(crate) async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
+        self.read(move |it| queries::audit(it, &query)).await
+    }
+
+    pub(crate) async fn prune_some(&self, before: UnixMicros) -> Result<u64> {
+        self.ask(|reply| Command::Prune(before, reply)).await
+    }
+
+    pub(crate) async fn ping(&self) -> Result<()> {
+        self.read(|it| columns::first(it, sql::PING, [], |row| row.int(0))).await.map(drop)
+    }
+
+    pub(crate) async fn close(&self) -> Result<()> {
+        let closed = self.ask(Command::Close).await;
+        // What reads at this moment ends first.
+        let turns = u32::try_from(READERS).unwrap_or(1);
+        if let Ok(all) = self.readers.turns.acquire_many(turns).await {
+            self.readers.turns.close();
+            self.readers.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            drop(all);
+        }
+        closed
+    }
+}
+
+impl Readers {
+    /// Runs a query on a connection of its own.
+    fn lend<T>(&self, query: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = idle().pop();
+        let connection = match connection {
+            Some(connection) => connection,
+            None => {
+                let opened = self.place.as_ref().map(Place::reader).transpose()?;
+                opened.flatten().ok_or(StoreError::Closed)?
+            }
+        };
+        let answer = query(&connection)?;
+        idle().push(connection);
+        Ok(answer)
+    }
+}
+
+/// Runs what blocks on a thread that may.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| StoreError::Closed)?
+}

@@ -1,0 +1,215 @@
+//! One transaction: everything that was pending when it began.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, params};
+
+use super::columns::{first, run};
+use super::queries;
+use crate::directory::{Change, Changed, UnixMicros};
+use crate::error::StoreError;
+use crate::ledger::{Attempt, Exhausted, Reservation, Resolved};
+use crate::rows::Columns;
+use crate::sql;
+use crate::sums::{Deltas, Tokens, refusal, signed};
+use crate::words::Word;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// The reservations that there are, by request: the same as in the database, so that the many rows without one cost no look.
+pub(super) type Held = HashMap<String, Reservation>;
+
+/// A transaction that is being written. Sums are added up and written when somebody must see them, and at the end.
+pub(super) struct Batch<'a> {
+    connection: &'a Connection,
+    held: &'a mut Held,
+    deltas: Deltas<'a>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn begin(connection: &'a Connection, held: &'a mut Held) -> Result<Self> {
+        run(connection, "BEGIN IMMEDIATE", [])?;
+        Ok(Self { connection, held, deltas: Deltas::default() })
+    }
+
+    pub(super) fn commit(mut self) -> Result<()> {
+        self.write_sums()?;
+        run(self.connection, "COMMIT", [])?;
+        Ok(())
+    }
+
+    fn write_sums(&mut self) -> Result<()> {
+        if self.deltas.is_empty() {
+            return Ok(());
+        }
+        let mut add = self.connection.prepare_cached(sql::ADD_SUM)?;
+        for (sum, tokens) in self.deltas.iter() {
+            add.execute(params![
+                sum.scope.word(),
+                sum.owner,
+                sum.period.word(),
+                sum.first_day.0,
+                tokens.used,
+                tokens.reserved
+            ])?;
+        }
+        self.deltas.clear();
+        Ok(())
+    }
+
+    /// Writes a row, settles what it was charged, and ends its reservation where it is the request's last.
+    pub(super) fn record(&mut self, attempt: &'a Attempt) -> Result<()> {
+        let mut period = self.held.get(&attempt.request).map(|held| held.at);
+        let mut is_new = self.put(attempt)?;
+        if !is_new && let Some(lost_at) = self.take_back_lost(&attempt.request)? {
+            period = Some(lost_at);
+            is_new = self.put(attempt)?;
+        }
+        if is_new {
+            let used = Tokens { used: signed(attempt.charged), reserved: 0 };
+            let at = period.unwrap_or(attempt.started_at);
+            self.deltas.add(attempt.tenant.as_str(), attempt.key.as_str(), at, used);
+        }
+        if attempt.last { self.release(&attempt.request) } else { Ok(()) }
+    }
+
+    fn put(&self, attempt: &Attempt) -> Result<bool> {
+        let rows = run(
+            self.connection,
+            sql::PUT_ATTEMPT,
+            params![
+                attempt.request,
+                attempt.attempt,
+                attempt.last,
+                attempt.started_at.0,
+                attempt.group,
+                attempt.tenant,
+                attempt.key,
+                attempt.agent,
+                attempt.session,
+                attempt.route,
+                attempt.stream,
+                attempt.model,
+                attempt.pool,
+                attempt.worker,
+                signed(attempt.estimate),
+                signed(attempt.input_tokens),
+                signed(attempt.cached_tokens),
+                signed(attempt.output_tokens),
+                signed(attempt.charged),
+                attempt.usage.word(),
+                signed(attempt.waited_us),
+                attempt.first_token_us.map(signed),
+                signed(attempt.total_us),
+                attempt.status,
+                attempt.outcome.word(),
+                attempt.code,
+                attempt.brownout,
+            ],
+        )?;
+        Ok(rows > 0)
+    }
+
+    /// A request that was taken for lost, and was not: its guessed row goes, and so does what that was charged. Says in which
+    /// periods that was.
+    fn take_back_lost(&mut self, request: &str) -> Result<Option<UnixMicros>> {
+        let lost = first(self.connection, sql::DROP_LOST, [request], |row| {
+            Ok((row.text(1)?, row.text(2)?, row.moment(3)?, row.int(4)?))
+        })?;
+        Ok(lost.map(|(tenant, key, at, charged)| {
+            self.deltas.add(tenant, key, at, Tokens { used: -charged, reserved: 0 });
+            at
+        }))
+    }
+
+    /// Ends a request's reservation, where it has one.
+    pub(super) fn release(&mut self, request: &str) -> Result<()> {
+        let Some(held) = self.held.remove(request) else { return Ok(()) };
+        run(self.connection, sql::DROP_RESERVATION, [request])?;
+        let tokens = Tokens { used: 0, reserved: -signed(held.tokens) };
+        self.deltas.add(held.tenant, held.key, held.at, tokens);
+        Ok(())
+    }
+
+    /// Holds tokens where all budgets have room. A request that holds some already holds these instead.
+    pub(super) fn reserve(
+        &mut self,
+        reservation: &'a Reservation,
+    ) -> Result<std::result::Result<(), Exhausted>> {
+        let earlier = self.held.get(&reservation.request).cloned();
+        self.release(&reservation.request)?;
+        self.write_sums()?;
+        let Reservation { tenant, key, at, tokens, .. } = reservation;
+        let budgets = queries::budgets(self.connection, tenant, Some(key), *at)?;
+        if let Some(exhausted) = refusal(&budgets, *tokens) {
+            earlier.map_or(Ok(()), |earlier| self.hold(earlier))?;
+            return Ok(Err(exhausted));
+        }
+        if !budgets.is_empty() {
+            self.hold(reservation.clone())?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn hold(&mut self, reservation: Reservation) -> Result<()> {
+        let Reservation { request, group, tenant, key, model, tokens, at } = &reservation;
+        let values = params![request, group, tenant, key, model, signed(*tokens), at.0];
+        run(self.connection, sql::PUT_RESERVATION, values)?;
+        let reserved = Tokens { used: 0, reserved: signed(*tokens) };
+        self.deltas.add(tenant.clone(), key.clone(), *at, reserved);
+        self.held.insert(request.clone(), reservation);
+        Ok(())
+    }
+
+    /// Turns every reservation into a row of outcome `lost`: nobody is left who could end it.
+    pub(super) fn resolve(&mut self) -> Result<Resolved> {
+        let mut resolved = Resolved::default();
+        let mut left: Vec<_> = self.held.values().cloned().collect();
+        left.sort_by(|one, other| one.request.cmp(&other.request));
+        for reservation in left {
+            let made = first(self.connection, sql::ATTEMPTS_MADE, [&reservation.request], |row| {
+                row.count(0)
+            })?;
+            let row = reservation.lost(u32::try_from(made.unwrap_or(0)).unwrap_or(u32::MAX));
+            if self.put(&row)? {
+                let used = Tokens { used: signed(row.charged), reserved: 0 };
+                self.deltas.add(row.tenant, row.key, row.started_at, used);
+            }
+            self.release(&reservation.request)?;
+            resolved.reservations += 1;
+            resolved.tokens += reservation.tokens;
+        }
+        Ok(resolved)
+    }
+
+    /// Changes the directory; a change that fails leaves the rest of the transaction alone.
+    pub(super) fn change(&self, actor: &str, at: UnixMicros, change: &Change) -> Result<Changed> {
+        run(self.connection, "SAVEPOINT a_change", [])?;
+        let changed = self.make_change(actor, at, change);
+        if changed.is_err() {
+            run(self.connection, "ROLLBACK TO a_change", [])?;
+        }
+        run(self.connection, "RELEASE a_change", [])?;
+        changed
+    }
+
+    fn make_change(&self, actor: &str, at: UnixMicros, change: &Change) -> Result<Changed> {
+        let found = queries::found(self.connection, change.concern())?;
+        let edit = change.edit(actor, at, found)?;
+        let version = if edit.statements.is_empty() {
+            queries::directory_version(self.connection)?
+        } else {
+            first(self.connection, sql::BUMP_VERSION, [], |row| row.int(0))?.unwrap_or(0)
+        };
+        for statement in &edit.statements {
+            run(self.connection, &statement.sql, rusqlite::params_from_iter(&statement.values))?;
+        }
+        Ok(Changed { version, ..edit.changed })
+    }
+
+    /// Removes some rows that started before a moment; says how many.
+    pub(super) fn prune(&self, before: UnixMicros) -> Result<u64> {
+        let rows = run(self.connection, sql::PRUNE, [before.0, sql::PRUNE_ROWS])?;
+        Ok(u64::try_from(rows).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,93 @@
+//! Values to SQLite and back.
+
+use rusqlite::types::ToSqlOutput;
+use rusqlite::{Connection, Row, ToSql};
+
+use crate::error::StoreError;
+use crate::rows::Columns;
+use crate::sql::{Statement, Value};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error.to_string())
+    }
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Self::Int(int) => int.to_sql(),
+            Self::MaybeInt(int) => int.to_sql(),
+            Self::Text(text) => text.to_sql(),
+            Self::MaybeText(text) => text.to_sql(),
+            Self::Flag(flag) => flag.to_sql(),
+            Self::Bytes(bytes) => bytes.to_sql(),
+        }
+    }
+}
+
+impl Columns for Row<'_> {
+    fn int_or_null(&self, column: usize) -> Result<Option<i64>> {
+        Ok(self.get(column)?)
+    }
+
+    fn text_or_null(&self, column: usize) -> Result<Option<String>> {
+        Ok(self.get(column)?)
+    }
+
+    fn flag(&self, column: usize) -> Result<bool> {
+        Ok(self.get(column)?)
+    }
+
+    fn bytes(&self, column: usize) -> Result<Vec<u8>> {
+        Ok(self.get(column)?)
+    }
+}
+
+/// All rows of a query.
+pub(super) fn list<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+    read: impl Fn(&Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    let mut list = Vec::new();
+    while let Some(row) = rows.next()? {
+        list.push(read(row)?);
+    }
+    Ok(list)
+}
+
+/// The first row of a query, where there is one.
+pub(super) fn first<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+    read: impl Fn(&Row<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    rows.next()?.map(read).transpose()
+}
+
+/// Runs a statement that asks for nothing; says how many rows it changed.
+pub(super) fn run(
+    connection: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> Result<usize> {
+    Ok(connection.prepare_cached(sql)?.execute(values)?)
+}
+
+/// All rows of a statement that was put together.
+pub(super) fn ask<T>(
+    connection: &Connection,
+    statement: &Statement,
+    read: impl Fn(&Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    list(connection, &statement.sql, rusqlite::params_from_iter(&statement.values), read)
+}

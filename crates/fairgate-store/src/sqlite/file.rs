@@ -1,0 +1,138 @@
+//! The database's file: who has it, how it is opened, and its schema.
+//!
+//! Commits are written to the write-ahead log before anyone is told of them, and the log is synced at checkpoints
+//! (`synchronous = NORMAL`). A killed process therefore loses nothing that was acknowledged. When the *machine* loses power,
+//! the commits since the last checkpoint may be gone, newest first; the database itself stays sound.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::columns::{first, run};
+use crate::error::StoreError;
+use crate::migrations;
+use crate::rows::Columns;
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// How long to wait for someone else's lock: a backup, or the `sqlite3` shell.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Where a database is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In this process's memory only.
+    Memory,
+    /// In a file.
+    File(PathBuf),
+}
+
+/// Keeps other processes away from a file, until it is dropped or the process ends in whatever way.
+#[derive(Debug)]
+pub(super) struct FileLock {
+    _file: File,
+}
+
+impl Place {
+    pub(super) fn new(path: &str) -> Result<Self> {
+        if path == ":memory:" {
+            return Ok(Self::Memory);
+        }
+        // Two names of one file must find the same lock.
+        let path = Path::new(path);
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let name = path.file_name().ok_or_else(|| failed(path, "open", "it names no file"))?;
+        let folder = folder.canonicalize().map_err(|problem| failed(path, "open", problem))?;
+        let file = folder.join(name);
+        Ok(Self::File(file.canonicalize().unwrap_or(file)))
+    }
+
+    /// Takes the file for this process alone, and creates it where it is missing, for its owner's eyes only.
+    pub(super) fn lock(&self) -> Result<Option<FileLock>> {
+        let Self::File(path) = self else { return Ok(None) };
+        let mut name = path.clone().into_os_string();
+        name.push(".lock");
+        let open =
+            |path: &Path| private().open(path).map_err(|problem| failed(path, "open", problem));
+        let file = open(Path::new(&name))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(StoreError::Locked { file: path.display().to_string() });
+            }
+            Err(TryLockError::Error(problem)) => return Err(failed(path, "lock", problem)),
+        }
+        open(path)?;
+        Ok(Some(FileLock { _file: file }))
+    }
+
+    /// The connection that writes, with the schema up to date.
+    pub(super) fn writer(&self) -> Result<Connection> {
+        let connection = match self {
+            Self::Memory => Connection::open_in_memory()?,
+            Self::File(path) => {
+                let connection =
+                    Connection::open(path).map_err(|problem| failed(path, "open", problem))?;
+                connection.busy_timeout(BUSY)?;
+                connection
+                    .pragma_update(None, "journal_mode", "WAL")
+                    .map_err(|problem| failed(path, "use", problem))?;
+                connection
+            }
+        };
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+        // In KiB: the pages that the indices of a busy ledger touch.
+        connection.pragma_update(None, "cache_size", -32 * 1024)?;
+        // In pages of 4 KiB: rarer checkpoints write a page that changed often only once.
+        connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        migrate(&connection)?;
+        Ok(connection)
+    }
+
+    /// A connection that only reads; none for a database in memory, which only its one connection can see.
+    pub(super) fn reader(&self) -> Result<Option<Connection>> {
+        let Self::File(path) = self else { return Ok(None) };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)
+            .map_err(|problem| failed(path, "open", problem))?;
+        connection.busy_timeout(BUSY)?;
+        Ok(Some(connection))
+    }
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn failed(path: &Path, what: &str, problem: impl std::fmt::Display) -> StoreError {
+    StoreError::Database(format!("cannot {what} {}: {problem}", path.display()))
+}
+
+fn migrate(connection: &Connection) -> Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let migrated = take_steps(connection);
+    connection.execute_batch(if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+    migrated
+}
+
+fn take_steps(connection: &Connection) -> Result<()> {
+    connection.execute_batch(migrations::VERSION_TABLE)?;
+    let found = first(connection, migrations::READ_VERSION, [], |row| row.int(0))?.unwrap_or(0);
+    for step in migrations::missing(found)? {
+        connection.execute_batch(step.sqlite)?;
+        run(connection, migrations::WRITE_VERSION, [step.version])?;
+    }
+    Ok(())
+}

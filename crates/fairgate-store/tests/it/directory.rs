@@ -1,0 +1,378 @@
+//! Groups, tenants and keys, their changes, and the trail of these.
+
+use fairgate_store::{
+    AuditQuery, Budget, Change, GroupPatch, KeyHash, KeyPatch, Limits, Period, Store, StoreError,
+    TenantPatch, UnixMicros,
+};
+
+use crate::database::{Database, on_every_database};
+use crate::rows::{NOW, after, budgets, key, tenant};
+
+on_every_database!(
+    starts_empty,
+    everything_is_read_back,
+    a_key_is_a_hash,
+    patches_change_what_they_name,
+    a_rotated_key_has_another_secret,
+    revoking_twice_changes_nothing,
+    removing,
+    what_is_missing_or_there_already,
+    bad_fields_change_nothing,
+    the_trail_tells_everything_and_no_secret,
+    versions_rise,
+    changes_at_once_are_all_made,
+);
+
+async fn change(store: &Store, change: Change) -> Result<fairgate_store::Changed, StoreError> {
+    store.change("admin", NOW, change).await
+}
+
+async fn starts_empty(database: Database) {
+    let store = database.open().await;
+    let directory = store.directory().await.unwrap();
+    assert!(
+        directory.groups.is_empty() && directory.tenants.is_empty() && directory.keys.is_empty()
+    );
+    assert_eq!(directory.version, store.directory_version().await.unwrap());
+    store.ping().await.unwrap();
+}
+
+async fn everything_is_read_back(database: Database) {
+    let store = database.open().await;
+    let limits = Limits {
+        in_flight: Some(1),
+        queued_requests: Some(0),
+        queued_bytes: Some(1_000_000_000_000_000),
+        requests_per_minute: Some(60),
+        tokens_per_minute: Some(5),
+        budgets: vec![
+            Budget { tokens: 7, period: Period::Month },
+            Budget { tokens: 0, period: Period::Day },
+        ],
+    };
+    for name in ["zebra", "ä — group", "Alpha"] {
+        change(&store, Change::AddGroup { name: name.to_owned(), weight: 3 }).await.unwrap();
+    }
+    let add = Change::AddTenant {
+        name: "chat".to_owned(),
+        group: "zebra".to_owned(),
+        weight: 1_000_000,
+        limits: limits.clone(),
+    };
+    let made = change(&store, add).await.unwrap().tenant.unwrap();
+    let create = Change::CreateKey {
+        tenant: "chat".to_owned(),
+        name: String::new(),
+        weight: 2,
+        limits,
+        models: Some(vec!["gpt \"quoted\"".to_owned(), "llama".to_owned()]),
+        classes: vec!["batch".to_owned()],
+        expires_at: Some(after(1)),
+    };
+    let changed = change(&store, create).await.unwrap();
+    let open = key(&store, "chat", Limits::default()).await;
+    store.close().await.unwrap();
+
+    let directory = database.open().await.directory().await.unwrap();
+    let names: Vec<_> = directory.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["Alpha", "zebra", "ä — group"]);
+    assert_eq!(directory.groups[0].weight, 3);
+    assert_eq!(directory.tenants, [made.clone()]);
+    let periods: Vec<_> = made.limits.budgets.iter().map(|budget| budget.period).collect();
+    assert_eq!(periods, [Period::Day, Period::Month]);
+    assert_eq!((made.limits.queued_requests, made.disabled), (Some(0), false));
+    assert_eq!(directory.keys.len(), 2);
+    let made = changed.key.unwrap();
+    assert!(directory.keys.contains(&made));
+    assert_eq!((made.models.unwrap().len(), made.expires_at), (2, Some(after(1))));
+    let open = directory.keys.iter().find(|key| key.id == open).unwrap();
+    assert_eq!((&open.models, open.expires_at, open.revoked_at), (&None, None, None));
+    assert!(directory.keys.is_sorted_by_key(|key| &key.id));
+}
+
+async fn a_key_is_a_hash(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    let id = key(&store, "chat", Limits::default()).await;
+    let rotated = change(&store, Change::RotateKey { id }).await.unwrap();
+    let secret = rotated.secret.unwrap();
+    let key = &store.directory().await.unwrap().keys[0];
+    assert_eq!(key.hash, KeyHash::of(secret.expose().as_bytes()));
+    assert_eq!(key.hint, secret.hint());
+    assert!(!format!("{key:?}").contains(secret.expose()));
+}
+
+async fn patches_change_what_they_name(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(Some(5), Some(6))).await;
+    let id = key(&store, "chat", budgets(Some(1), None)).await;
+    change(&store, Change::AddGroup { name: "guests".to_owned(), weight: 1 }).await.unwrap();
+    let before = store.directory().await.unwrap();
+
+    let patch = GroupPatch { weight: Some(9) };
+    change(&store, Change::PatchGroup { name: "staff".to_owned(), patch }).await.unwrap();
+    let patch = TenantPatch { group: Some("guests".to_owned()), ..TenantPatch::default() };
+    change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
+    let patch = TenantPatch {
+        disabled: Some(true),
+        weight: Some(4),
+        limits: Some(budgets(None, Some(8))),
+        ..TenantPatch::default()
+    };
+    change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
+    let patch = KeyPatch {
+        models: Some(Some(Vec::new())),
+        expires_at: Some(Some(after(5))),
+        ..KeyPatch::default()
+    };
+    change(&store, Change::PatchKey { id: id.clone(), patch }).await.unwrap();
+
+    let mut expected = before;
+    expected.version += 4;
+    expected.groups[1].weight = 9;
+    let tenant = &mut expected.tenants[0];
+    tenant.group = "guests".to_owned();
+    (tenant.disabled, tenant.weight, tenant.limits) = (true, 4, budgets(None, Some(8)));
+    expected.keys[0].models = Some(Vec::new());
+    expected.keys[0].expires_at = Some(after(5));
+    assert_eq!(store.directory().await.unwrap(), expected);
+
+    let patch = KeyPatch {
+        name: Some("phone".to_owned()),
+        weight: Some(2),
+        limits: Some(Limits::default()),
+        models: Some(None),
+        classes: Some(vec!["c".to_owned()]),
+        expires_at: Some(None),
+    };
+    let key = change(&store, Change::PatchKey { id, patch }).await.unwrap().key.unwrap();
+    assert_eq!(
+        (key.name.as_str(), key.weight, key.limits.clone()),
+        ("phone", 2, Limits::default())
+    );
+    assert_eq!((key.models.clone(), key.expires_at), (None, None));
+    assert_eq!(store.directory().await.unwrap().keys, [key]);
+}
+
+async fn a_rotated_key_has_another_secret(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    let id = key(&store, "chat", budgets(Some(3), None)).await;
+    let before = store.directory().await.unwrap().keys.remove(0);
+    let rotated = change(&store, Change::RotateKey { id: id.clone() }).await.unwrap();
+    let after = rotated.key.unwrap();
+    assert_ne!(after.hash, before.hash);
+    let expected = fairgate_store::Key { hash: after.hash, hint: after.hint.clone(), ..before };
+    assert_eq!(store.directory().await.unwrap().keys, [expected]);
+
+    change(&store, Change::RevokeKey { id: id.clone() }).await.unwrap();
+    let refused = change(&store, Change::RotateKey { id }).await;
+    assert!(matches!(refused, Err(StoreError::Invalid { field: "id", .. })));
+}
+
+async fn revoking_twice_changes_nothing(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    let id = key(&store, "chat", Limits::default()).await;
+    let revoke = || Change::RevokeKey { id: id.clone() };
+    let once = store.change("admin", after(1), revoke()).await.unwrap();
+    let twice = store.change("admin", after(2), revoke()).await.unwrap();
+    assert_eq!(once, twice);
+    assert_eq!(once.key.unwrap().revoked_at, Some(after(1)));
+    let trail = store.audit(AuditQuery::default()).await.unwrap();
+    assert_eq!(trail.iter().filter(|entry| entry.action == "key.revoke").count(), 1);
+}
+
+async fn removing(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(Some(5), None)).await;
+    let id = key(&store, "chat", budgets(Some(5), None)).await;
+    let group = || Change::RemoveGroup { name: "staff".to_owned() };
+    assert!(matches!(change(&store, group()).await, Err(StoreError::InUse { what: "group", .. })));
+    change(&store, Change::RemoveTenant { name: "chat".to_owned() }).await.unwrap();
+    change(&store, group()).await.unwrap();
+    let directory = store.directory().await.unwrap();
+    assert!(
+        directory.groups.is_empty() && directory.tenants.is_empty() && directory.keys.is_empty()
+    );
+    // No budget is left behind for those who take the names later.
+    assert!(store.budgets("chat", Some(&id), NOW).await.unwrap().is_empty());
+    tenant(&store, "chat", Limits::default()).await;
+    assert_eq!(store.directory().await.unwrap().tenants[0].limits, Limits::default());
+}
+
+async fn what_is_missing_or_there_already(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    let name = |name: &str| name.to_owned();
+    let limits = Limits::default;
+    let missing = [
+        Change::PatchGroup { name: name("x"), patch: GroupPatch::default() },
+        Change::RemoveGroup { name: name("x") },
+        Change::AddTenant { name: name("new"), group: name("x"), weight: 1, limits: limits() },
+        Change::PatchTenant { name: name("x"), patch: TenantPatch::default() },
+        Change::PatchTenant {
+            name: name("chat"),
+            patch: TenantPatch { group: Some(name("x")), ..TenantPatch::default() },
+        },
+        Change::RemoveTenant { name: name("x") },
+        Change::CreateKey {
+            tenant: name("x"),
+            name: name("k"),
+            weight: 1,
+            limits: limits(),
+            models: None,
+            classes: Vec::new(),
+            expires_at: None,
+        },
+        Change::PatchKey { id: name("x"), patch: KeyPatch::default() },
+        Change::RotateKey { id: name("x") },
+        Change::RevokeKey { id: name("x") },
+    ];
+    let before = store.directory().await.unwrap();
+    for asked in missing {
+        let refused = change(&store, asked.clone()).await;
+        assert!(
+            matches!(&refused, Err(StoreError::NotFound { name, .. }) if name == "x"),
+            "{asked:?}: {refused:?}"
+        );
+    }
+    let there = [
+        Change::AddGroup { name: name("staff"), weight: 1 },
+        Change::AddTenant { name: name("chat"), group: name("staff"), weight: 1, limits: limits() },
+    ];
+    for asked in there {
+        assert!(matches!(change(&store, asked).await, Err(StoreError::Exists { .. })));
+    }
+    assert_eq!(store.directory().await.unwrap(), before);
+}
+
+async fn bad_fields_change_nothing(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    let id = key(&store, "chat", Limits::default()).await;
+    let before = store.directory().await.unwrap();
+    let long = "x".repeat(129);
+    let patch = |patch| Change::PatchKey { id: id.clone(), patch };
+    let limited = |limits| Change::PatchTenant {
+        name: "chat".to_owned(),
+        patch: TenantPatch { limits: Some(limits), ..TenantPatch::default() },
+    };
+    let day = Budget { tokens: 1, period: Period::Day };
+    let names = |count: usize| Some(Some(vec!["m".to_owned(); count]));
+    let bad = [
+        ("name", Change::AddGroup { name: String::new(), weight: 1 }),
+        ("name", Change::AddGroup { name: long.clone(), weight: 1 }),
+        ("name", Change::AddGroup { name: "a\u{0}b".to_owned(), weight: 1 }),
+        ("weight", Change::AddGroup { name: "g".to_owned(), weight: 0 }),
+        ("weight", Change::AddGroup { name: "g".to_owned(), weight: 1_000_001 }),
+        ("name", patch(KeyPatch { name: Some(long.clone()), ..KeyPatch::default() })),
+        ("weight", patch(KeyPatch { weight: Some(0), ..KeyPatch::default() })),
+        ("models", patch(KeyPatch { models: names(257), ..KeyPatch::default() })),
+        (
+            "models",
+            patch(KeyPatch { models: Some(Some(vec!["x".repeat(257)])), ..KeyPatch::default() }),
+        ),
+        ("classes", patch(KeyPatch { classes: Some(vec![String::new()]), ..KeyPatch::default() })),
+        ("expires_at", patch(KeyPatch { expires_at: Some(Some(NOW)), ..KeyPatch::default() })),
+        (
+            "expires_at",
+            patch(KeyPatch { expires_at: Some(Some(UnixMicros(i64::MAX))), ..KeyPatch::default() }),
+        ),
+        ("budgets", limited(Limits { budgets: vec![day, day], ..Limits::default() })),
+        ("budgets", limited(budgets(Some(u64::MAX), None))),
+        ("in_flight", limited(Limits { in_flight: Some(0), ..Limits::default() })),
+        ("queued_bytes", limited(Limits { queued_bytes: Some(u64::MAX), ..Limits::default() })),
+    ];
+    for (wanted, asked) in bad {
+        let refused = change(&store, asked.clone()).await;
+        assert!(
+            matches!(&refused, Err(StoreError::Invalid { field, .. }) if *field == wanted),
+            "{asked:?}: {refused:?}"
+        );
+    }
+    let ok = Change::AddGroup { name: "g".to_owned(), weight: 1 };
+    let refused = store.change(&long, NOW, ok).await;
+    assert!(matches!(refused, Err(StoreError::Invalid { field: "actor", .. })));
+    assert_eq!(store.directory().await.unwrap(), before);
+    change(&store, patch(KeyPatch { models: names(256), ..KeyPatch::default() })).await.unwrap();
+}
+
+async fn the_trail_tells_everything_and_no_secret(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    let id = key(&store, "chat", Limits::default()).await;
+    let secret =
+        change(&store, Change::RotateKey { id: id.clone() }).await.unwrap().secret.unwrap();
+    let patch = TenantPatch { weight: Some(2), ..TenantPatch::default() };
+    change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
+    let _ = change(&store, Change::RemoveGroup { name: "staff".to_owned() }).await;
+    change(&store, Change::RemoveTenant { name: "chat".to_owned() }).await.unwrap();
+
+    let trail = store.audit(AuditQuery::default()).await.unwrap();
+    let told: Vec<_> = trail.iter().map(|entry| entry.action.as_str()).collect();
+    let expected =
+        ["tenant.remove", "tenant.patch", "key.rotate", "key.create", "tenant.add", "group.add"];
+    assert_eq!(told, expected);
+    let patched = &trail[1];
+    assert_eq!(
+        (patched.actor.as_str(), patched.at, patched.subject.as_str()),
+        ("admin", NOW, "chat")
+    );
+    assert_eq!(patched.before.as_ref().unwrap()["weight"], 1);
+    assert_eq!(patched.after.as_ref().unwrap()["weight"], 2);
+    assert_eq!(trail[0].before.as_ref().unwrap()["keys"][0], id.as_str());
+    assert_eq!(trail[0].after, None);
+    assert_eq!(trail[5].before, None);
+    let text = serde_json::to_string(&trail).unwrap();
+    let hash: String = KeyHash::of(secret.expose().as_bytes())
+        .0
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert!(!text.contains(secret.expose()) && !text.contains(&hash) && !text.contains("\"hash\""));
+
+    let page = store.audit(AuditQuery { before: None, limit: 2 }).await.unwrap();
+    assert_eq!(page, trail[..2]);
+    let next = store.audit(AuditQuery { before: Some(page[1].id), limit: 1 }).await.unwrap();
+    assert_eq!(next, trail[2..3]);
+}
+
+async fn versions_rise(database: Database) {
+    let store = database.open().await;
+    let mut last = store.directory_version().await.unwrap();
+    for group in ["a", "b", "c"] {
+        let add = Change::AddGroup { name: group.to_owned(), weight: 1 };
+        let version = change(&store, add).await.unwrap().version;
+        assert_eq!(version, last + 1);
+        last = version;
+    }
+    let same = GroupPatch { weight: Some(1) };
+    let asked = Change::PatchGroup { name: "a".to_owned(), patch: same };
+    assert_eq!(change(&store, asked).await.unwrap().version, last);
+    assert_eq!(store.directory_version().await.unwrap(), last);
+    assert_eq!(store.audit(AuditQuery::default()).await.unwrap().len(), 3);
+}
+
+async fn changes_at_once_are_all_made(database: Database) {
+    let store = database.open().await;
+    let mut changes = Vec::new();
+    for number in 0..40 {
+        let store = store.clone();
+        changes.push(tokio::spawn(async move {
+            // Every name is asked for twice; one of them is told that it is there.
+            let add = Change::AddGroup { name: format!("g{}", number / 2), weight: 1 };
+            store.change("admin", NOW, add).await
+        }));
+    }
+    let mut made = 0;
+    for change in changes {
+        match change.await.unwrap() {
+            Ok(_) => made += 1,
+            Err(problem) => assert!(matches!(problem, StoreError::Exists { .. }), "{problem}"),
+        }
+    }
+    assert_eq!(made, 20);
+    let directory = store.directory().await.unwrap();
+    assert_eq!((directory.groups.len(), directory.version), (20, 20));
+}

@@ -1,0 +1,120 @@
+//! Rows and reservations to write, as plain as possible, and ways to look at what became of them.
+
+use fairgate_store::{
+    Attempt, Budget, Change, Limits, Outcome, Period, Reservation, Scope, Store, UnixMicros,
+    UsageSource,
+};
+
+/// 2026-11-15 08:30 UTC, a Sunday in the middle of a month.
+pub(crate) const NOW: UnixMicros = UnixMicros(1_794_731_400_000_000);
+pub(crate) const HOUR: i64 = 3_600_000_000;
+pub(crate) const DAY: i64 = 24 * HOUR;
+
+pub(crate) fn after(micros: i64) -> UnixMicros {
+    UnixMicros(NOW.0 + micros)
+}
+
+pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> Attempt {
+    Attempt {
+        request: request.to_owned(),
+        attempt: 1,
+        last: true,
+        started_at: NOW,
+        group: "staff".to_owned(),
+        tenant: tenant.to_owned(),
+        key: key.to_owned(),
+        agent: None,
+        session: Some("s-1".to_owned()),
+        route: "/v1/chat/completions".to_owned(),
+        stream: true,
+        model: "llama".to_owned(),
+        pool: Some("llama".to_owned()),
+        worker: Some("gpu-1".to_owned()),
+        estimate: 100,
+        input_tokens: 10,
+        cached_tokens: 4,
+        output_tokens: charged.saturating_sub(10),
+        charged,
+        usage: UsageSource::Reported,
+        waited_us: 1_500,
+        first_token_us: Some(20_000),
+        total_us: 90_000,
+        status: 200,
+        outcome: Outcome::Completed,
+        code: None,
+        brownout: false,
+    }
+}
+
+/// An attempt that failed before its first byte, so that another worker was tried.
+pub(crate) fn retried(request: &str, tenant: &str, key: &str, charged: u64) -> Attempt {
+    Attempt {
+        last: false,
+        first_token_us: None,
+        status: 502,
+        outcome: Outcome::Retried,
+        code: Some("upstream_unreachable".to_owned()),
+        ..attempt(request, tenant, key, charged)
+    }
+}
+
+pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -> Reservation {
+    Reservation {
+        request: request.to_owned(),
+        group: "staff".to_owned(),
+        tenant: tenant.to_owned(),
+        key: key.to_owned(),
+        model: "llama".to_owned(),
+        tokens,
+        at: NOW,
+    }
+}
+
+pub(crate) fn budgets(day: Option<u64>, month: Option<u64>) -> Limits {
+    let day = day.map(|tokens| Budget { tokens, period: Period::Day });
+    let month = month.map(|tokens| Budget { tokens, period: Period::Month });
+    Limits { budgets: day.into_iter().chain(month).collect(), ..Limits::default() }
+}
+
+/// A group, and a tenant in it with these limits.
+pub(crate) async fn tenant(store: &Store, name: &str, limits: Limits) {
+    let group = Change::AddGroup { name: "staff".to_owned(), weight: 1 };
+    match store.change("test", NOW, group).await {
+        Ok(_) | Err(fairgate_store::StoreError::Exists { .. }) => {}
+        Err(problem) => panic!("{problem}"),
+    }
+    let (name, group) = (name.to_owned(), "staff".to_owned());
+    let add = Change::AddTenant { name, group, weight: 1, limits };
+    store.change("test", NOW, add).await.unwrap();
+}
+
+/// A key with these limits; its id.
+pub(crate) async fn key(store: &Store, tenant: &str, limits: Limits) -> String {
+    let create = Change::CreateKey {
+        tenant: tenant.to_owned(),
+        name: "laptop".to_owned(),
+        weight: 1,
+        limits,
+        models: None,
+        classes: Vec::new(),
+        expires_at: None,
+    };
+    store.change("test", NOW, create).await.unwrap().key.unwrap().id
+}
+
+/// Used and reserved tokens of a tenant's day, which needs a budget to be seen.
+pub(crate) async fn day(store: &Store, tenant: &str) -> (u64, u64) {
+    standing(store, tenant, Scope::Tenant, Period::Day, NOW).await
+}
+
+pub(crate) async fn standing(
+    store: &Store,
+    tenant: &str,
+    scope: Scope,
+    period: Period,
+    at: UnixMicros,
+) -> (u64, u64) {
+    let left = store.budgets(tenant, None, at).await.unwrap();
+    let left = left.iter().find(|left| (left.scope, left.period) == (scope, period)).unwrap();
+    (left.used, left.reserved)
+}
