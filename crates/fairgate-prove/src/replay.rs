@@ -3,7 +3,7 @@
 //! Nothing of what the gateway says about itself is used here. The core is run again on the journal's events, and each
 //! file must end in the very state with which the next one begins; the last, in the state that the gateway's pool was in.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
@@ -61,6 +61,8 @@ pub(crate) struct Request {
     pub(crate) id: Box<str>,
     /// Its tenant's place in the scenario; `None` where it is nobody's.
     pub(crate) tenant: Option<usize>,
+    /// Whether it was submitted before and is tried again, on another worker.
+    pub(crate) again: bool,
     pub(crate) grant: Option<Granted>,
     /// When it ended, and the tokens that it was charged in the end.
     pub(crate) ended: Option<(Micros, u64)>,
@@ -91,7 +93,8 @@ pub(crate) fn replay(
     last: Option<&Snapshot>,
     tenant: impl Fn(&str) -> Option<usize>,
 ) -> Replay {
-    let mut player = Player { told: Replay::default(), live: HashMap::new(), tenant };
+    let mut player =
+        Player { told: Replay::default(), live: HashMap::new(), met: HashSet::new(), tenant };
     if let Err(error) = player.play(files, last) {
         player.told.differences.push(error);
     }
@@ -102,6 +105,8 @@ struct Player<F> {
     told: Replay,
     /// What waits or flies.
     live: HashMap<Box<str>, Index>,
+    /// Every id so far.
+    met: HashSet<Box<str>>,
     tenant: F,
 }
 
@@ -173,6 +178,7 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
         self.told.requests.push(Request {
             id: submit.id.clone(),
             tenant,
+            again: !self.met.insert(submit.id.clone()),
             grant: None,
             ended: None,
         });

@@ -41,6 +41,13 @@
 //! From the join to *i*'s first grant there is no g. Then scoreᵢ ≤ V + (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − P̂ⱼ/wⱼ at the
 //! join, so Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and P̂ⱼ joins ĉⱼ + Ôⱼ.
 //!
+//! # Where a worker dies
+//! A request that failed on one worker before its first byte is submitted again and may go to the others only. While such a
+//! request waits, its flow may be unable to go although the pool has room. The core lets no flow lose or win by that: its
+//! distance from V stands still, so sᵢ rises with V and without tokens. V rises to the settled height of some k, by no more
+//! than (R̂ₖ + ΔUₖ)/wₖ over that time. So for each such time Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ joins Bᵢ in *service* and Mᵢ in
+//! *gap*, and what others are charged meanwhile is not counted in the gap.
+//!
 //! All of it is checked in whole numbers, both sides times W or wᵢ, after every step of the journal. (Scores are rounded
 //! down to 2⁻³² tokens per weight. Times weights of some hundreds that is far below 1, and the sides are whole.)
 
@@ -154,6 +161,12 @@ struct Books {
     largest: i128,
     /// What flew when it last began to wait, and still does.
     old: HashSet<Index>,
+    /// How many that wait are tried again.
+    again: u64,
+    /// U and E of all when the first of these began to wait.
+    stuck_since: Option<(Vec<i128>, Vec<i128>)>,
+    /// H, of all such times that are over.
+    stuck: i128,
 }
 
 impl Books {
@@ -180,6 +193,9 @@ struct Gap {
     own: i128,
     /// Whether it began with the join and not with a grant.
     first: bool,
+    /// H when it began, and whether such a time was under way.
+    stuck: i128,
+    while_stuck: bool,
 }
 
 /// Measures a replay.
@@ -217,12 +233,12 @@ impl Meter {
         let (cost, used) = (i128::from(request.cost()), i128::from(request.used()));
         let over = (used - cost).max(0);
         match what {
-            What::Waits => self.waits(flow),
-            What::Gone => self.books[flow].waiting -= 1,
+            What::Waits => self.waits(flow, request.again),
+            What::Gone => self.waits_no_more(flow, request.again),
             What::Granted => {
+                self.waits_no_more(flow, request.again);
                 self.granted(flow, request, cost.max(used));
                 let books = &mut self.books[flow];
-                books.waiting -= 1;
                 books.flying.insert(index);
                 books.costs += cost;
                 books.uses += used;
@@ -248,12 +264,52 @@ impl Meter {
         }
     }
 
-    fn waits(&mut self, flow: usize) {
+    fn waits(&mut self, flow: usize, again: bool) {
+        let used = self.books.iter().map(|books| books.used).collect();
+        let charged = self.books.iter().map(Books::charged).collect();
         let books = &mut self.books[flow];
         if books.waiting == 0 {
             books.old = books.flying.clone();
         }
         books.waiting += 1;
+        if again {
+            books.again += 1;
+            books.stuck_since.get_or_insert((used, charged));
+        }
+    }
+
+    fn waits_no_more(&mut self, flow: usize, again: bool) {
+        self.books[flow].waiting -= 1;
+        if !again {
+            return;
+        }
+        self.books[flow].again -= 1;
+        if self.books[flow].again > 0 {
+            return;
+        }
+        let stuck = self.stuck_now(flow);
+        let since = self.books[flow].stuck_since.take();
+        self.books[flow].stuck = stuck;
+        if let (Some((_, charged)), Some(joined)) = (since, &mut self.joined) {
+            let gap = &mut joined.gaps[flow];
+            for ((then, before), books) in gap.charged.iter_mut().zip(charged).zip(&self.books) {
+                let counted_from = if gap.while_stuck { *then } else { before };
+                *then += books.charged() - counted_from;
+            }
+            gap.while_stuck = false;
+        }
+    }
+
+    /// H of a flow, the time that is not over included, rounded up.
+    fn stuck_now(&self, flow: usize) -> i128 {
+        let own = &self.books[flow];
+        let Some((used, _)) = &own.stuck_since else { return own.stuck };
+        let others = self.books.iter().zip(used).enumerate().filter(|(k, _)| *k != flow);
+        let rise = others.map(|(_, (books, then))| {
+            let tokens = own.weight * (books.uses_max + books.used - then);
+            (tokens + books.weight - 1) / books.weight
+        });
+        own.stuck + rise.max().unwrap_or(0)
     }
 
     /// A grant ends a gap and begins the next. It is told before the books know of it.
@@ -261,7 +317,9 @@ impl Meter {
         let own = self.books[flow].over + larger;
         let charged = self.books.iter().map(Books::charged).collect();
         if let Some(joined) = self.joined.as_mut().filter(|_| !self.over) {
-            joined.gaps[flow] = Gap { charged, own, first: false };
+            let Books { stuck, stuck_since, .. } = &self.books[flow];
+            let (stuck, while_stuck) = (*stuck, stuck_since.is_some());
+            joined.gaps[flow] = Gap { charged, own, first: false, stuck, while_stuck };
             self.service.flows[flow].grants += 1;
             let waited = request.grant.as_ref().map(|grant| grant.waited);
             self.service.flows[flow].waits.extend(waited);
@@ -303,6 +361,8 @@ impl Meter {
                     charged: charged.clone(),
                     own: books.uses_max + books.costs + books.over,
                     first: true,
+                    stuck: books.stuck,
+                    while_stuck: books.stuck_since.is_some(),
                 })
                 .collect(),
         });
@@ -319,6 +379,9 @@ impl Meter {
         }
         let Some(joined) = &self.joined else { return };
         for (i, (gap, flow)) in joined.gaps.iter().zip(&mut self.service.flows).enumerate() {
+            if self.books[i].stuck_since.is_some() {
+                continue;
+            }
             let weight = self.books[i].weight;
             let others = self.books.iter().enumerate().filter(|(j, _)| *j != i);
             let (mut seen, mut last) = (0, 0);
@@ -327,7 +390,8 @@ impl Meter {
                 last += books.largest + books.over_max;
                 last += if gap.first { books.costs_max } else { 0 };
             }
-            let bound = gap.own * (self.weights - weight) + last * weight;
+            let own = gap.own + self.books[i].stuck - gap.stuck;
+            let bound = own * (self.weights - weight) + last * weight;
             flow.gap.meet(Worst { measured: seen * weight, bound, scale: weight, at });
             flow.gap_max = flow.gap_max.max(seen);
         }
@@ -340,8 +404,8 @@ impl Meter {
             self.books.iter().zip(&joined.used).map(|(books, then)| books.used - then).collect();
         let all: i128 = got.iter().sum();
         let ideal = self.books.iter().map(|books| books.weight * all).collect();
-        let slack: Vec<i128> = (self.books.iter().zip(&joined.old))
-            .map(|(books, old)| books.uses_max + books.costs_max + old)
+        let slack: Vec<i128> = (self.books.iter().zip(&joined.old).enumerate())
+            .map(|(i, (books, old))| books.uses_max + books.costs_max + old + self.stuck_now(i))
             .collect();
         let slacks: i128 = slack.iter().sum();
         let bound = (self.books.iter().zip(&slack))

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::Case;
-use crate::replay::Granted;
 use crate::evidence::{Seen, Sighting};
+use crate::replay::Granted;
 use crate::report::Bar;
 
 /// The journal, replayed, gives production's decisions: the state at each cut and in the end, and for each request the

@@ -186,7 +186,8 @@ fn vertical(svg: &mut String, panel: &Panel, report: &Report) {
             panel.bottom + 18.0,
         );
     }
-    let marks = [(report.course.join_ms, "join", "", 4.0), (report.course.end_ms, "end", " end", -4.0)];
+    let marks =
+        [(report.course.join_ms, "join", "", 4.0), (report.course.end_ms, "end", " end", -4.0)];
     for (at, what, class, aside) in marks {
         let x = panel.x(at);
         let _ = writeln!(
