@@ -19,11 +19,11 @@ use fairgate_config::Tokenizer;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
-use fairgate_dialect::{Ask, Changes, Dialect, Framing, Route, Usage};
+use fairgate_dialect::{Ask, Changes, Framing, Route, Usage};
 use fairgate_store::{Exhausted, Reservation};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
@@ -38,7 +38,7 @@ use crate::app::App;
 use crate::pools::Model;
 use crate::refusal::{self, Refusal};
 use crate::reply::{Reply, ReplyBody, length, whole};
-use crate::upstream::{Failure, FailureKind, LaneBody, Outgoing};
+use crate::upstream::{Failure, FailureKind, LaneBody, Outgoing, Upstream};
 
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
@@ -137,11 +137,6 @@ async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Token
     })
 }
 
-/// Whether a route's answers have output that can be capped.
-fn has_output(route: Route) -> bool {
-    !matches!(route, Route::Embeddings | Route::CountTokens)
-}
-
 /// Refuses where a budget is used up. Says what to reserve at the grant, and the cap of a request that states none.
 async fn budget(
     passage: &Passage,
@@ -170,7 +165,7 @@ async fn budget(
     }
     let setup = pool.setup();
     let default = setup.config.cost.max_tokens_default;
-    let cap = (has_output(passage.route) && ask.max_tokens.is_none()).then_some(default);
+    let cap = (passage.route.generates() && ask.max_tokens.is_none()).then_some(default);
     let output = match cap {
         Some(cap) => cap.saturating_mul(ask.choices.max(1)),
         None => expected.output_max.unwrap_or(expected.output),
@@ -196,16 +191,13 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     let mut queued = Some(entered);
     let mut tried: Vec<Arc<str>> = Vec::new();
     loop {
-        board(passage, request, &tried).await?;
+        let upstream = board(passage, request, &tried).await?;
         drop(queued.take());
         let brownout = brownout(passage);
         let (outgoing, hide_usage) = outgoing(passage, request, brownout);
-        let Some(flight) = &mut passage.flight else { return Err(Failure::none().into()) };
-        flight.sent = true;
-        let upstream = flight.worker.upstream.clone();
+        passage.is_sent();
         let timeouts = upstream.config.timeouts;
-        let deadlines =
-            Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
+        let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         let answered = upstream.send(outgoing, deadlines.total).await;
         let verdict = judge(passage, answered);
         tried.push(upstream.name.clone());
@@ -226,12 +218,12 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     }
 }
 
-/// Waits for a slot, and reserves what the request may use.
+/// Waits for a slot, and reserves what the request may use. Says where it is to be sent.
 async fn board(
     passage: &mut Passage,
     request: &Accepted,
     tried: &[Arc<str>],
-) -> Result<(), Refusal> {
+) -> Result<Arc<Upstream>, Refusal> {
     loop {
         let pool = &request.model.pool;
         let submit = {
@@ -258,8 +250,10 @@ async fn board(
             permit.give_back();
             continue;
         };
+        let upstream = worker.upstream.clone();
         passage.takes_off(permit, worker);
-        return reserve(passage, request).await;
+        reserve(passage, request).await?;
+        return Ok(upstream);
     }
 }
 
@@ -291,7 +285,7 @@ fn brownout(passage: &mut Passage) -> Option<u64> {
     let (flight, pool) = (passage.flight.as_ref()?, passage.pool.as_ref()?);
     let cap = pool.setup().config.brownout?.max_tokens;
     let asked = passage.ask.as_ref()?.max_tokens;
-    let long = flight.permit.brownout() == Some(true) && has_output(passage.route);
+    let long = flight.permit.brownout() == Some(true) && passage.route.generates();
     let capped = long && asked.is_none_or(|asked| asked > cap);
     passage.brownout = capped;
     capped.then_some(cap)
@@ -302,8 +296,11 @@ fn brownout(passage: &mut Passage) -> Option<u64> {
 fn outgoing(passage: &Passage, request: &mut Accepted, brownout: Option<u64>) -> (Outgoing, bool) {
     let route = passage.route;
     let ask_usage = passage.ask.as_ref().is_some_and(|ask| ask.must_ask_usage(route));
+    let model = &request.model.config;
+    let theirs =
+        passage.flight.as_ref().map(|flight| flight.worker.upstream.config.model_name(model));
     let changes = Changes {
-        model: request.model.upstream_name.as_deref(),
+        model: theirs.filter(|theirs| *theirs != model.name),
         max_tokens: match (brownout, request.cap) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -388,9 +385,10 @@ fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
     let Some(pool) = &passage.pool else { return false };
     let setup = pool.setup();
     let dialect = passage.route.dialect();
-    let left = setup.workers.iter().any(|worker| {
-        worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name)
-    });
+    let left = setup
+        .workers
+        .iter()
+        .any(|worker| worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name));
     left && passage.attempt <= setup.config.retries
 }
 
@@ -429,15 +427,5 @@ fn framing(answer: &Response<LaneBody>) -> Framing {
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Framing::Opaque;
     }
-    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    let is = |name: &[u8]| {
-        kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-    };
-    if is(b"text/event-stream") {
-        Framing::Sse
-    } else if is(b"application/json") {
-        Framing::Json
-    } else {
-        Framing::Opaque
-    }
+    Framing::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()))
 }

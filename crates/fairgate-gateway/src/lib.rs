@@ -9,8 +9,25 @@
 //! reserves, calls the upstream, streams the answer through a meter, settles once) → the ledger.
 
 pub mod app;
+mod forward;
+mod gateway;
+mod held;
 pub mod identity;
 mod lag;
 pub mod limits;
 pub mod metrics;
+mod phase;
 pub mod pools;
+mod refusal;
+mod reply;
+mod request_id;
+mod rows;
+mod server;
+mod stream;
+mod tls;
+mod upstream;
+
+pub use gateway::{Drained, Gateway, GatewayOptions, ReloadError, Reloaded, StartError};
+pub use phase::{Phase, Stage};
+pub use tls::TlsError;
+pub use upstream::UpstreamError;

@@ -10,12 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fairgate_config::Config;
+use fairgate_config::{Config, ModelConfig};
 
 pub use self::handle::{PoolHandle, WorkerView};
+pub(crate) use self::handle::{Setup, Worker};
 pub use self::prepare::PoolsError;
-pub(crate) use self::handle::Worker;
-pub(crate) use self::prepare::Prepared;
 
 use crate::upstream::Watcher;
 
@@ -35,8 +34,7 @@ struct Served {
 /// A model, as clients name it.
 pub(crate) struct Model {
     pub(crate) pool: Arc<PoolHandle>,
-    /// What the upstream calls it, where that is something else.
-    pub(crate) upstream_name: Option<Box<str>>,
+    pub(crate) config: ModelConfig,
 }
 
 impl Pools {
@@ -65,7 +63,8 @@ impl Pools {
 
     /// The names of all models, sorted.
     pub fn models(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.served.load().models.keys().map(|name| (**name).into()).collect();
+        let mut names: Vec<_> =
+            self.served.load().models.keys().map(|name| (**name).into()).collect();
         names.sort_unstable();
         names
     }

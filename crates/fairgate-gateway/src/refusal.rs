@@ -219,6 +219,9 @@ impl From<&Failure> for Refusal {
             FailureKind::Garbage => {
                 (StatusCode::BAD_GATEWAY, "upstream_garbage", "answered with what is no HTTP")
             }
+            FailureKind::Incomplete => {
+                (StatusCode::BAD_GATEWAY, "upstream_incomplete", "sent an answer that has no end")
+            }
             FailureKind::Redirect => {
                 (StatusCode::BAD_GATEWAY, "upstream_redirect", "answered with a redirect")
             }
@@ -327,7 +330,8 @@ pub(crate) fn bad_name(header: &'static str) -> Refusal {
 }
 
 pub(crate) fn store_unavailable() -> Refusal {
-    let message = "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
+    let message =
+        "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
         .after(Some(Duration::from_secs(1)))
 }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fairgate_store::{Attempt, Store};
+use fairgate_store::Attempt;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+
+use crate::app::App;
 
 /// Keeps count of the rows that nobody waits for.
 #[derive(Clone, Debug)]
@@ -26,18 +28,6 @@ impl Rows {
         Self { adrift: Arc::new(Semaphore::new(many.min(Semaphore::MAX_PERMITS))) }
     }
 
-    /// Writes a row. Where the future is dropped, a task of its own goes on with it.
-    pub(crate) fn record(&self, store: &Store, row: Attempt) -> Recording {
-        let store = store.clone();
-        let write = async move {
-            let request = row.request.clone();
-            if let Err(error) = store.record(row).await {
-                tracing::error!(%request, %error, "a row is not in the ledger");
-            }
-        };
-        Recording { write: Some(Box::pin(write)), rows: self.clone() }
-    }
-
     /// Waits until no row is on its way that nobody waits for, or the time is over. Says whether none is.
     pub(crate) async fn settled(&self, patience: Duration) -> bool {
         tokio::time::timeout(patience, self.adrift.acquire_many(MANY)).await.is_ok()
@@ -48,7 +38,22 @@ impl Rows {
 #[must_use]
 pub(crate) struct Recording {
     write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    rows: Rows,
+    app: Arc<App>,
+}
+
+impl Recording {
+    /// Writes a row. Where this is dropped before it is done, a task of its own goes on with it.
+    pub(crate) fn start(app: Arc<App>, row: Attempt) -> Self {
+        let writer = app.clone();
+        let write = async move {
+            let request = row.request.clone();
+            if let Err(error) = writer.store.record(row).await {
+                writer.metrics.ledger_write_failed();
+                tracing::error!(%request, %error, "a row is not in the ledger");
+            }
+        };
+        Self { write: Some(Box::pin(write)), app }
+    }
 }
 
 impl Future for Recording {
@@ -69,7 +74,7 @@ impl Drop for Recording {
         let Some(write) = self.write.take() else { return };
         // Without a runtime the process is coming to its end, and nobody is left to write.
         let Ok(runtime) = Handle::try_current() else { return };
-        let adrift = self.rows.adrift.clone().try_acquire_owned();
+        let adrift = self.app.rows.adrift.clone().try_acquire_owned();
         runtime.spawn(async move {
             write.await;
             drop(adrift);

@@ -48,8 +48,6 @@ pub(crate) struct Upstream {
     /// `Authorization: Bearer …` and `x-api-key: …`.
     bearer: Option<HeaderValue>,
     api_key: Option<HeaderValue>,
-    /// What comes before the route's path; no slash at its end.
-    base_path: Box<str>,
 }
 
 /// What an upstream cannot be made of.
@@ -85,8 +83,7 @@ pub(crate) struct Outgoing {
 
 impl Upstream {
     pub(crate) fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
-        let unusable =
-            |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
+        let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
         let connector = Connector::new(&config)?;
         let authority = config.url.authority().ok_or_else(|| unusable("its url has no host"))?;
         let host = HeaderValue::from_str(authority.as_str())
@@ -106,7 +103,6 @@ impl Upstream {
             host,
             bearer: secret.map(|secret| hidden(&format!("Bearer {secret}"))).transpose()?,
             api_key: secret.map(hidden).transpose()?,
-            base_path: config.url.path().trim_end_matches('/').into(),
             config,
         })
     }
@@ -126,7 +122,17 @@ impl Upstream {
         outgoing: Outgoing,
         deadline: Instant,
     ) -> Result<Response<LaneBody>, Failure> {
-        let request = self.request(Method::POST, outgoing)?;
+        let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
+        self.exchange(request, deadline).await
+    }
+
+    /// Asks for something beside what clients ask for, from the root of its host.
+    async fn get(
+        &self,
+        outgoing: Outgoing,
+        deadline: Instant,
+    ) -> Result<Response<LaneBody>, Failure> {
+        let request = self.request(Method::GET, "", outgoing)?;
         self.exchange(request, deadline).await
     }
 
@@ -162,13 +168,14 @@ impl Upstream {
     fn request(
         &self,
         method: Method,
+        prefix: &str,
         outgoing: Outgoing,
     ) -> Result<Request<Full<Bytes>>, Failure> {
         let Outgoing { dialect, path, headers, body } = outgoing;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.version_mut() = Version::HTTP_11;
-        *request.uri_mut() = self.target(path)?;
+        *request.uri_mut() = self.target(prefix, path)?;
         *request.headers_mut() = headers;
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
@@ -184,12 +191,12 @@ impl Upstream {
         Ok(request)
     }
 
-    fn target(&self, path: PathAndQuery) -> Result<Uri, Failure> {
-        if self.base_path.is_empty() {
+    fn target(&self, prefix: &str, path: PathAndQuery) -> Result<Uri, Failure> {
+        if prefix.is_empty() {
             return Ok(Uri::from(path));
         }
         // Both parts are valid by themselves, so that their sum is no address cannot happen.
-        Uri::try_from(format!("{}{path}", self.base_path))
+        Uri::try_from(format!("{prefix}{path}"))
             .map_err(|_| Failure { kind: FailureKind::Connect, worker: self.name.clone() })
     }
 

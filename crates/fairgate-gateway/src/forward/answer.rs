@@ -30,13 +30,13 @@ pub(crate) struct Answer {
     framing: Framing,
     /// How many bytes of the upstream's body are to come, where it said.
     to_come: Option<u64>,
-    /// Whether the end of the body can be told from a connection that broke.
-    end_is_told: bool,
     /// What may go to the client now, in order.
     out: VecDeque<Bytes>,
-    /// The row, which must be written before anything more goes to the client.
+    /// The row, which must be written before the end goes to the client.
     recording: Option<Recording>,
-    stage: Flow,
+    /// The end, which goes to the client once the row is written.
+    end: Vec<Bytes>,
+    flow: Flow,
     /// Whether the request has ended; what comes after that only passes through.
     settled: bool,
     /// Whether the client has been given the head.
@@ -70,7 +70,6 @@ impl Answer {
         deadlines: Deadlines,
     ) -> Self {
         let status = answer.status();
-        let chunked = answer.headers().contains_key(http::header::TRANSFER_ENCODING);
         let body = answer.into_body();
         let to_come = body.length();
         let input = passage.expected.map_or(0, |expected| expected.input);
@@ -85,10 +84,10 @@ impl Answer {
             status,
             framing,
             to_come,
-            end_is_told: chunked || to_come.is_some(),
             out: VecDeque::new(),
             recording: None,
-            stage: Flow::Flowing,
+            end: Vec::new(),
+            flow: Flow::Flowing,
             settled: false,
             head_given: false,
             clock: Clock { deadlines, waits_since: None, sleep: None },
@@ -108,11 +107,18 @@ impl Answer {
     /// Gets something to give to the client: ready when there is, or when nothing more comes.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
+            if !self.out.is_empty() {
+                return Poll::Ready(());
+            }
             if let Some(recording) = &mut self.recording {
                 ready!(Pin::new(recording).poll(cx));
                 self.recording = None;
             }
-            if !self.out.is_empty() || !matches!(self.stage, Flow::Flowing) {
+            if !self.end.is_empty() {
+                self.out.extend(self.end.drain(..));
+                continue;
+            }
+            if !matches!(self.flow, Flow::Flowing) {
                 return Poll::Ready(());
             }
             match self.body.poll_chunk(cx) {
@@ -124,7 +130,7 @@ impl Answer {
                 Poll::Ready(None) => self.finish(),
                 Poll::Pending => match ready!(self.clock.poll_late(cx)) {
                     // After its end only the connection is waited for.
-                    _ if self.settled => self.stage = Flow::Over,
+                    _ if self.settled => self.flow = Flow::Over,
                     late => self.fail(late),
                 },
             }
@@ -133,7 +139,7 @@ impl Answer {
 
     /// All of it, where it is all there; else it stays as it is. Fails where it broke before anything was given out.
     pub(super) fn into_whole(mut self) -> Result<Result<Bytes, Self>, Box<Refusal>> {
-        match self.stage {
+        match self.flow {
             Flow::Broken(refusal) if self.out.is_empty() => Err(refusal),
             Flow::Over if self.out.len() <= 1 => Ok(Ok(self.out.pop_front().unwrap_or_default())),
             _ => Ok(Err(self)),
@@ -148,9 +154,9 @@ impl Answer {
         if let Some(piece) = self.out.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        match self.stage {
+        match self.flow {
             Flow::Broken(_) => {
-                self.stage = Flow::Over;
+                self.flow = Flow::Over;
                 Poll::Ready(Some(Err(BrokenOff)))
             }
             _ => Poll::Ready(None),
@@ -158,7 +164,10 @@ impl Answer {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        matches!(self.stage, Flow::Over) && self.out.is_empty() && self.recording.is_none()
+        matches!(self.flow, Flow::Over)
+            && self.out.is_empty()
+            && self.recording.is_none()
+            && self.end.is_empty()
     }
 
     fn take(&mut self, chunk: Bytes) {
@@ -167,58 +176,65 @@ impl Answer {
             *to_come = to_come.saturating_sub(length(chunk.len()));
         }
         let all_here = self.to_come == Some(0);
-        let meter = self.passage.flight.as_mut().and_then(|flight| flight.meter.as_mut());
-        let Some(meter) = meter else {
-            self.out.push_back(chunk);
-            if all_here {
-                self.finish();
+        match self.passage.meter() {
+            Some(meter) => {
+                let passed = meter.pass(chunk);
+                self.out.extend(passed.forward);
+                self.end.extend(passed.end);
+                if passed.terminal {
+                    self.settle();
+                } else if !all_here {
+                    self.passage.note_used(passed.first_token);
+                }
             }
-            return;
-        };
-        let passed = meter.pass(chunk);
-        self.out.extend(passed.forward);
+            // An error, or what follows an answer's end.
+            None if all_here && !self.settled => self.end.push(chunk),
+            None => self.out.push_back(chunk),
+        }
         if all_here {
             self.finish();
-        } else if passed.terminal {
-            self.settle();
-        } else {
-            self.passage.note_used(passed.first_token);
         }
+    }
+
+    /// The answer has come to its end, as its own words say.
+    fn settle(&mut self) {
+        let Some(meter) = self.passage.meter() else { return };
+        let measured = meter.measured();
+        let (outcome, code) = match measured.complete {
+            true => (Outcome::Completed, None),
+            false => (Outcome::UpstreamError, Some("upstream_failed")),
+        };
+        self.close(self.status, outcome, code, Used::Measured(measured));
     }
 
     /// The upstream's body has ended.
     fn finish(&mut self) {
-        self.stage = Flow::Over;
-        if !self.settled {
-            self.settle();
+        self.flow = Flow::Over;
+        if self.settled {
+            return;
         }
-    }
-
-    /// The answer has come to its end, as far as the client can tell.
-    fn settle(&mut self) {
-        let meter = self.passage.flight.as_mut().and_then(|flight| flight.meter.as_mut());
-        let Some(meter) = meter else {
-            // Answered with an error: as it is, and nothing is charged.
+        let Some(meter) = self.passage.meter() else {
+            // Answered with an error: it goes through as it is, and nothing is charged.
             if self.status.is_client_error() {
                 self.passage.praise_worker();
             }
             let code = Some("upstream_status");
-            self.end(self.status, Outcome::UpstreamError, code, Used::Nothing);
+            self.close(self.status, Outcome::UpstreamError, code, Used::Nothing);
             return;
         };
         let (rest, measured) = meter.finish();
-        self.out.extend(rest);
-        if measured.complete || self.end_is_told {
-            self.end(self.status, Outcome::Completed, None, Used::Measured(measured));
+        self.end.extend(rest);
+        if measured.complete || self.framing == Framing::Opaque {
+            self.close(self.status, Outcome::Completed, None, Used::Measured(measured));
         } else {
-            self.break_off(FailureKind::Reset, Used::Measured(measured));
+            self.break_off(FailureKind::Incomplete, Used::Measured(measured));
         }
     }
 
     fn fail(&mut self, kind: FailureKind) {
         if self.settled {
             // Whatever the upstream does after its answer's end, the answer was whole, unless its length was announced.
-            self.stage = match self.to_come {
+            self.flow = match self.to_come {
                 Some(1..) => Flow::Broken(Box::new(self.refusal(kind))),
                 _ => Flow::Over,
             };
@@ -227,27 +243,33 @@ impl Answer {
         self.break_off(kind, Used::SoFar);
     }
 
-    /// The answer ends where it should not: a stream with an event that says so, anything else with its connection.
+    /// The answer ends where it should not: a stream with an event that says so, anything else with its connection, or
+    /// with an error of its own where the client has seen nothing yet.
     fn break_off(&mut self, kind: FailureKind, used: Used) {
         self.passage.blame_worker();
         let refusal = self.refusal(kind);
         let status = if self.head_given { self.status } else { refusal.problem.status };
-        self.end(status, refusal.outcome, Some(refusal.problem.code), used);
+        self.close(status, refusal.outcome, Some(refusal.problem.code), used);
         if self.framing == Framing::Sse && self.status.is_success() {
-            self.out.push_back(refusal.problem.event(self.passage.route, &self.passage.id));
-            self.stage = Flow::Over;
-        } else {
-            self.stage = Flow::Broken(Box::new(refusal));
+            self.end.push(refusal.problem.event(self.passage.route, &self.passage.id));
+            self.flow = Flow::Over;
+            return;
         }
+        if !self.head_given {
+            self.out.clear();
+            self.end.clear();
+        }
+        self.flow = Flow::Broken(Box::new(refusal));
     }
 
     fn refusal(&self, kind: FailureKind) -> Refusal {
         let flight = self.passage.flight.as_ref();
-        let worker = flight.map_or_else(|| "-".into(), |flight| flight.worker.upstream.name.clone());
+        let worker =
+            flight.map_or_else(|| "-".into(), |flight| flight.worker.upstream.name.clone());
         Refusal::from(&Failure { kind, worker })
     }
 
-    fn end(
+    fn close(
         &mut self,
         status: StatusCode,
         outcome: Outcome,

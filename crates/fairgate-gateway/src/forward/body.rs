@@ -37,7 +37,8 @@ where
         return Err(refusal::encoded_body());
     }
     let max = limits.body_bytes_max;
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced =
+        headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|announced| announced > max) {
         return Err(refusal::body_too_large(max));
     }
@@ -67,7 +68,8 @@ where
         if length(bytes.len()).saturating_add(length(piece.len())) > limits.body_bytes_max {
             return Err(refusal::body_too_large(limits.body_bytes_max));
         }
-        held.grow(length(piece.len()), limits.held_bytes_max).map_err(|_| refusal::memory_full())?;
+        held.grow(length(piece.len()), limits.held_bytes_max)
+            .map_err(|_| refusal::memory_full())?;
         bytes.extend_from_slice(&piece);
     }
     Ok(Taken { bytes: bytes.freeze(), _held: held })
@@ -116,7 +118,12 @@ mod tests {
         }
     }
 
-    async fn outcome(pieces: &[&'static [u8]], ends: bool, headers: &HeaderMap, all: &HeldBytes) -> Result<Taken, &'static str> {
+    async fn outcome(
+        pieces: &[&'static [u8]],
+        ends: bool,
+        headers: &HeaderMap,
+        all: &HeldBytes,
+    ) -> Result<Taken, &'static str> {
         let body = Pieces(pieces.iter().copied().collect(), ends);
         read(headers, body, &limits(), all).await.map_err(|refusal| refusal.problem.code)
     }
@@ -131,7 +138,10 @@ mod tests {
         assert_eq!(outcome(&[b"123456"], true, &none, &all).await.err(), Some("memory_full"));
         drop(whole);
         assert_eq!(all.now(), 0);
-        assert_eq!(outcome(&[b"12345678901"], true, &none, &all).await.err(), Some("body_too_large"));
+        assert_eq!(
+            outcome(&[b"12345678901"], true, &none, &all).await.err(),
+            Some("body_too_large")
+        );
         assert_eq!(outcome(&[b"1"], false, &none, &all).await.err(), Some("body_timeout"));
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_LENGTH, 11.into());

@@ -123,6 +123,13 @@ impl Passage {
         self.flight = Some(Flight::new(permit, worker));
     }
 
+    /// From now on something may have reached the upstream.
+    pub(super) fn is_sent(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.sent = true;
+        }
+    }
+
     /// The head of an answer has come.
     pub(super) fn answered(&self) {
         if let Some(flight) = &self.flight {
@@ -136,6 +143,11 @@ impl Passage {
         if let Some(flight) = &mut self.flight {
             flight.first_byte.get_or_insert(since_arrival);
         }
+    }
+
+    /// What measures the answer, while it is under way.
+    pub(super) fn meter(&mut self) -> Option<&mut Meter> {
+        self.flight.as_mut()?.meter.as_mut()
     }
 
     /// Notes what would be charged if the caller left now.
@@ -163,7 +175,7 @@ impl Passage {
     /// Ends the request.
     pub(super) fn end(&mut self, end: End) -> Recording {
         let row = self.close(&end, true);
-        self.app.rows.record(&self.app.store, row)
+        Recording::start(self.app.clone(), row)
     }
 
     /// Ends an attempt; another one follows.
@@ -172,7 +184,7 @@ impl Passage {
         let row = self.close(&end, false);
         self.attempt += 1;
         self.brownout = false;
-        self.app.rows.record(&self.app.store, row)
+        Recording::start(self.app.clone(), row)
     }
 
     /// Everything about an end but the writing of its row. The only place where a request comes to its end.
@@ -234,7 +246,10 @@ impl Passage {
             }
             (Used::Measured(measured), _) => (measured.usage, UsageSource::Counted),
             (Used::SoFar, Some(flight)) => match (&flight.meter, self.expected) {
-                (Some(meter), _) => (meter.so_far(), UsageSource::Counted),
+                (Some(meter), _) => {
+                    let Measured { usage, reported, .. } = meter.measured();
+                    (usage, if reported { UsageSource::Reported } else { UsageSource::Counted })
+                }
                 // It was sent and nothing has come back: its input was read, whoever left.
                 (None, Some(expected)) if flight.sent => {
                     (Usage { input: expected.input, ..Usage::default() }, UsageSource::Counted)

@@ -16,7 +16,8 @@ pub(super) fn open<'a>(
     workers: impl Iterator<Item = &'a UpstreamConfig>,
 ) -> Result<Gate, PoolsError> {
     let folder = config.data_dir.join("state");
-    fs::create_dir_all(&folder).map_err(|source| PoolsError::Folder { folder: folder.clone(), source })?;
+    fs::create_dir_all(&folder)
+        .map_err(|source| PoolsError::Folder { folder: folder.clone(), source })?;
     let file = folder.join(format!("{}.json", file_name(&pool.name)));
     let journal = config.journal.as_ref().map(|journal| JournalOptions {
         file_bytes_max: journal.file_bytes_max,
@@ -53,7 +54,9 @@ fn file_name(pool: &str) -> String {
     for (place, byte) in pool.bytes().enumerate() {
         match byte {
             b'.' if place == 0 => name.push_str("%2e"),
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => name.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                name.push(char::from(byte))
+            }
             _ => name.push_str(&format!("%{byte:02x}")),
         }
     }

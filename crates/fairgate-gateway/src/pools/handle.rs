@@ -98,7 +98,9 @@ impl Setup {
         if self.workers.iter().all(|worker| fit(&worker)) {
             return None;
         }
-        Some(self.workers.iter().filter(fit).map(|worker| (&*worker.upstream.name).into()).collect())
+        Some(
+            self.workers.iter().filter(fit).map(|worker| (&*worker.upstream.name).into()).collect(),
+        )
     }
 }
 

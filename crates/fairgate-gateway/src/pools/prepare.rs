@@ -156,8 +156,7 @@ impl Pools {
                 employers.entry(worker.upstream.name.clone()).or_default().push(employer);
             }
             for model in &pool.setup().config.models {
-                let upstream_name = model.upstream_name.as_deref().map(Into::into);
-                let entry = Model { pool: pool.clone(), upstream_name };
+                let entry = Model { pool: pool.clone(), config: model.clone() };
                 served.models.insert(model.name.as_str().into(), Arc::new(entry));
             }
             served.pools.insert(pool.name.clone(), pool);

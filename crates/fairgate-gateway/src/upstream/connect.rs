@@ -10,9 +10,9 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::UpstreamError;
 use super::failure::FailureKind;
 use super::lane::Lane;
-use super::UpstreamError;
 use crate::stream::Stream;
 use crate::tls;
 
@@ -25,8 +25,7 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
-        let unusable =
-            |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
+        let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
         let host = config.url.host().ok_or_else(|| unusable("its url has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let secure = config.url.scheme() == Some(&Scheme::HTTPS);
@@ -34,9 +33,8 @@ impl Connector {
         let secure = if secure {
             let name = ServerName::try_from(host.to_owned())
                 .map_err(|_| unusable("its host is no name that a certificate could carry"))?;
-            let trust = tls::for_upstreams(config.ca.as_deref()).map_err(|source| {
-                UpstreamError::Tls { upstream: config.name.clone(), source }
-            })?;
+            let trust = tls::for_upstreams(config.ca.as_deref())
+                .map_err(|source| UpstreamError::Tls { upstream: config.name.clone(), source })?;
             Some((TlsConnector::from(trust), name))
         } else {
             None

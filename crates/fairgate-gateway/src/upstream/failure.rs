@@ -22,6 +22,8 @@ pub(crate) enum FailureKind {
     Reset,
     /// What came is no HTTP.
     Garbage,
+    /// Its answer ended before its end: a stream without its last event, half a JSON document.
+    Incomplete,
     /// It sends us elsewhere.
     Redirect,
     /// It does not accept our credentials.
@@ -36,12 +38,13 @@ pub(crate) enum FailureKind {
 
 impl FailureKind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Connect,
         Self::Tls,
         Self::ConnectTimeout,
         Self::Reset,
         Self::Garbage,
+        Self::Incomplete,
         Self::Redirect,
         Self::Credentials,
         Self::FirstByteTimeout,
@@ -58,14 +61,6 @@ impl FailureKind {
     /// Whether it speaks against the backend, and not only against how it is set up here.
     pub(crate) fn counts_against_it(self) -> bool {
         !matches!(self, Self::Credentials | Self::Redirect)
-    }
-
-    /// Whether it is a matter of time.
-    pub(crate) fn is_timeout(self) -> bool {
-        matches!(
-            self,
-            Self::ConnectTimeout | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout
-        )
     }
 
     /// What an error of hyper's is.

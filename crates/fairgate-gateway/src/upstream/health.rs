@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use fairgate_config::HealthConfig;
 use fairgate_dialect::Dialect;
+use http::HeaderMap;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::{Outgoing, Upstream};
@@ -40,11 +40,11 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
 }
 
 async fn is_well(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> bool {
-    let dialect = if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
+    let dialect =
+        if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
     let headers = HeaderMap::new();
     let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
-    let Ok(request) = upstream.request(Method::GET, question) else { return false };
-    let Ok(answer) = upstream.exchange(request, due).await else { return false };
+    let Ok(answer) = upstream.get(question, due).await else { return false };
     let well = answer.status().is_success();
     let mut body = answer.into_body();
     let read = async {

@@ -1,0 +1,237 @@
+//! The gateway as a whole: started, reloaded, drained.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use fairgate_config::Config;
+use fairgate_store::{KeyHash, Store, StoreError};
+use futures_util::future::join_all;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::app::App;
+use crate::held::HeldBytes;
+use crate::identity::Identity;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::phase::{Phase, Stage};
+use crate::pools::{Pools, PoolsError};
+use crate::request_id::RequestIds;
+use crate::rows::Rows;
+use crate::server::{Door, Server, bind};
+use crate::tls::{self, TlsError};
+
+/// How long what was cut off may take to be settled.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// What a gateway is made of.
+pub struct GatewayOptions {
+    /// The configuration.
+    pub config: Config,
+    /// The database, open.
+    pub store: Store,
+    /// The hash of the admin token.
+    pub admin_token: KeyHash,
+}
+
+/// A gateway at work. Dropped without [`drain`](Self::drain), it stops listening and cuts its connections.
+pub struct Gateway {
+    app: Arc<App>,
+    server: Arc<Server>,
+    addr: SocketAddr,
+    admin_addr: SocketAddr,
+    listening: Vec<JoinHandle<()>>,
+    /// One reload at a time.
+    reloading: Mutex<()>,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The certificate or its key.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
+    /// A pool or an upstream.
+    #[error(transparent)]
+    Pools(#[from] PoolsError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+/// A configuration that was not put in place. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The certificate or its key.
+    #[error("tls: {0}")]
+    Tls(#[from] TlsError),
+    /// A pool or an upstream.
+    #[error(transparent)]
+    Pools(#[from] PoolsError),
+}
+
+/// A configuration that is in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// Fields that are new, and take effect at the next start only.
+    pub needs_restart: Vec<String>,
+}
+
+/// How a gateway ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// How many connections were cut off at the deadline.
+    pub connections_cut: usize,
+    /// How many requests had not ended even then, over all pools.
+    pub still_flying: u64,
+    /// What could not be saved or closed.
+    pub problems: Vec<String>,
+}
+
+impl Gateway {
+    /// Starts a gateway on this tokio runtime: its pools, then its listeners. Port 0 takes any free port.
+    pub async fn start(options: GatewayOptions) -> Result<Self, StartError> {
+        let GatewayOptions { config, store, admin_token } = options;
+        let tls = config.tls.as_ref().map(tls::for_clients).transpose()?;
+        let identity = Identity::load(&store).await?;
+        let listen = |address| {
+            let bound = bind(address).and_then(|bound| Ok((bound.local_addr()?, bound)));
+            bound.map_err(|source| StartError::Listen { address, source })
+        };
+        let (addr, clients) = listen(config.listen)?;
+        let admin = config.admin.listen.map(listen).transpose()?;
+        let pools = Pools::start(&config).await?;
+        let app = Arc::new(App {
+            identity,
+            limits: Limits::new(),
+            metrics: Metrics::new(),
+            pools,
+            admin_token,
+            phase: Phase::new(),
+            ids: RequestIds::new().map_err(StartError::Random)?,
+            held: HeldBytes::default(),
+            rows: Rows::new(),
+            config: ArcSwap::from_pointee(config),
+            store,
+        });
+        let server = Arc::new(Server::new(app.clone(), tls));
+        let control = axum::Router::new();
+        let door = |serves_clients, serves_admin| {
+            Arc::new(Door { serves_clients, serves_admin, control: control.clone() })
+        };
+        let mut listening =
+            vec![tokio::spawn(server.clone().listen(clients, door(true, admin.is_none())))];
+        let mut admin_addr = addr;
+        if let Some((address, listener)) = admin {
+            admin_addr = address;
+            listening.push(tokio::spawn(server.clone().listen(listener, door(false, true))));
+        }
+        Ok(Self { app, server, addr, admin_addr, listening, reloading: Mutex::new(()) })
+    }
+
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where the admin API is.
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// What its handlers share.
+    pub fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
+    /// Puts another configuration in place, in two phases: everything that can fail is tried first, so that a bad
+    /// configuration changes nothing.
+    pub async fn reload(&self, next: Config) -> Result<Reloaded, ReloadError> {
+        let _one = self.reloading.lock().await;
+        let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
+        let prepared = self.app.pools.prepare(&next)?;
+        let now = self.app.config.load_full();
+        let mut needs_restart = prepared.needs_restart();
+        needs_restart.extend(fixed_fields(&now, &next));
+        self.app.pools.switch(prepared, next.drain_grace).await;
+        self.server.tls.store(tls);
+        self.app.config.store(Arc::new(next));
+        tracing::info!(?needs_restart, "the configuration was reloaded");
+        Ok(Reloaded { needs_restart })
+    }
+
+    /// Ends the gateway: it listens no more, `/readyz` says 503, what waits is refused with 503, what flies may finish
+    /// within `grace`; then connections are cut, scores are saved, and the store is closed.
+    pub async fn drain(self, grace: Duration) -> Drained {
+        let deadline = Instant::now() + grace;
+        self.app.phase.advance(Stage::Draining);
+        let pools = self.app.pools.all();
+        // What is cut off at the deadline must still reach its gate.
+        let gates = join_all(pools.iter().map(|pool| pool.gate.drain(grace + LAST_WAIT)));
+        let cut = async {
+            let left = self.server.empty(grace).await;
+            if left > 0 {
+                sleep_until(deadline).await;
+            }
+            self.app.phase.advance(Stage::Closing);
+            self.server.empty(LAST_WAIT).await;
+            self.app.rows.settled(LAST_WAIT).await;
+            left
+        };
+        let (gates, connections_cut) = tokio::join!(gates, cut);
+        let mut drained = Drained { connections_cut, ..Drained::default() };
+        for (pool, gate) in pools.iter().zip(gates) {
+            match gate {
+                Ok(gate) => {
+                    drained.still_flying += gate.still_flying;
+                    let problem =
+                        gate.state.error.map(|error| format!("pool {}: {error}", pool.name));
+                    drained.problems.extend(problem);
+                }
+                Err(closed) => drained.problems.push(format!("pool {}: {closed}", pool.name)),
+            }
+        }
+        if let Err(error) = self.app.store.close().await {
+            drained.problems.push(format!("store: {error}"));
+        }
+        drained
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.app.phase.advance(Stage::Closing);
+        for task in &self.listening {
+            task.abort();
+        }
+    }
+}
+
+/// What is bound when the process starts.
+fn fixed_fields(now: &Config, next: &Config) -> Vec<String> {
+    let changed = [
+        ("listen", now.listen != next.listen),
+        ("admin.listen", now.admin.listen != next.admin.listen),
+        ("admin.token", now.admin.token != next.admin.token),
+        ("data_dir", now.data_dir != next.data_dir),
+        ("store.url", now.store.url != next.store.url),
+        ("journal", now.journal != next.journal),
+        ("limits.connections_max", now.limits.connections_max != next.limits.connections_max),
+    ];
+    changed.into_iter().filter(|(_, changed)| *changed).map(|(field, _)| field.into()).collect()
+}

@@ -1,0 +1,129 @@
+//! What is where. The hot paths are matched here; everything else of ours belongs to the control plane.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use fairgate_dialect::{Dialect, Route};
+use http::{HeaderMap, Method, Request};
+use hyper::body::Incoming;
+use tower::ServiceExt;
+
+use crate::app::App;
+use crate::forward::{forward, models};
+use crate::refusal;
+use crate::reply::{Reply, ReplyBody};
+
+/// What a listener leads to.
+pub(crate) struct Door {
+    /// Whether clients' requests are served here.
+    pub(crate) serves_clients: bool,
+    /// Whether the admin API and the metrics are here.
+    pub(crate) serves_admin: bool,
+    /// The control plane.
+    pub(crate) control: Router,
+}
+
+const MODELS: &str = "/v1/models";
+
+/// Answers one request.
+pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<Incoming>) -> Reply {
+    let path = request.uri().path();
+    if door.serves_clients {
+        if let Some(route) = Route::from_path(path) {
+            return if request.method() == Method::POST {
+                forward(app, route, request).await
+            } else {
+                wrong_method(&app, "POST", route.dialect())
+            };
+        }
+        if let Some(named) = path.strip_prefix(MODELS) {
+            let dialect = dialect_of(request.headers());
+            let reading = matches!(*request.method(), Method::GET | Method::HEAD);
+            match (named, named.strip_prefix('/')) {
+                _ if !reading => return wrong_method(&app, "GET, HEAD", dialect),
+                ("" | "/", _) => return models(&app, dialect, request.headers(), None),
+                (_, Some(named)) => {
+                    let named = decoded(named);
+                    return models(&app, dialect, request.headers(), Some(&named));
+                }
+                _ => {}
+            }
+        }
+    }
+    if is_of_control(path, door.serves_admin) {
+        return control(&door, request).await;
+    }
+    let refusal = refusal::unknown_path();
+    app.metrics.turned_away(refusal.problem.code);
+    refusal.reply(dialect_of(request.headers()), &app.ids.next())
+}
+
+fn is_of_control(path: &str, admin: bool) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+        || admin && (path == "/metrics" || path == "/api/v1" || path.starts_with("/api/v1/"))
+}
+
+/// Hands a request to the control plane.
+async fn control(door: &Door, request: Request<Incoming>) -> Reply {
+    let Ok(response) = door.control.clone().oneshot(request.map(Body::new)).await;
+    response.map(ReplyBody::Control)
+}
+
+/// Where the path does not say whose dialect it is, the header that Anthropic's clients always send does.
+fn dialect_of(headers: &HeaderMap) -> Dialect {
+    if headers.contains_key("anthropic-version") { Dialect::Anthropic } else { Dialect::OpenAi }
+}
+
+fn wrong_method(app: &App, allowed: &'static str, dialect: Dialect) -> Reply {
+    let (code, reply) = refusal::wrong_method(allowed, dialect, &app.ids.next());
+    app.metrics.turned_away(code);
+    reply
+}
+
+/// A part of a path without its percent signs; as it is where these mean nothing.
+fn decoded(part: &str) -> Cow<'_, str> {
+    if !part.contains('%') {
+        return Cow::Borrowed(part);
+    }
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = |at: usize| after.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+        match (byte, hex(0), hex(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).map_or(Cow::Borrowed(part), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn model_names_may_be_escaped() {
+        assert_eq!(decoded("gpt-4"), "gpt-4");
+        assert_eq!(decoded("meta%2Fllama%203"), "meta/llama 3");
+        assert_eq!(decoded("50%"), "50%");
+        assert_eq!(decoded("%ff"), "%ff");
+        assert_eq!(decoded("%zz%4"), "%zz%4");
+    }
+
+    #[test]
+    fn admin_paths_are_where_they_should_be_only() {
+        assert!(is_of_control("/healthz", false));
+        assert!(!is_of_control("/metrics", false));
+        assert!(!is_of_control("/api/v1/tenants", false));
+        assert!(is_of_control("/api/v1/tenants", true));
+        assert!(!is_of_control("/api/v10", true));
+    }
+}
