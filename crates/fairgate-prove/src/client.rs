@@ -98,11 +98,7 @@ impl Client {
     }
 
     /// One request and what became of it.
-    async fn request(
-        &self,
-        kept: &mut Option<Connection>,
-        number: u64,
-    ) -> (Option<String>, Seen) {
+    async fn request(&self, kept: &mut Option<Connection>, number: u64) -> (Option<String>, Seen) {
         let mut id = None;
         let seen = match timeout(PATIENCE, self.exchange(kept, number, &mut id)).await {
             Ok(seen) => seen,
@@ -171,7 +167,8 @@ impl Client {
     fn prompt(&self, number: u64) -> String {
         let (least, most) = self.ask.output_tokens;
         let spread = (number * 7 + self.number as u64 * 3) % (most - least + 1);
-        let mut prompt = format!("[sim:tokens={}] client {} request {number} ", least + spread, self.number);
+        let mut prompt =
+            format!("[sim:tokens={}] client {} request {number} ", least + spread, self.number);
         let bytes = usize::try_from(self.ask.prompt_tokens).unwrap_or(0) * BYTES_PER_TOKEN;
         while prompt.len() < bytes {
             prompt.push_str("tell me more ");

@@ -128,7 +128,13 @@ impl Show<'_> {
             if elapsed > self.scenario.length.alone + SATURATION_MAX {
                 let scenario = self.scenario.name;
                 let after = elapsed;
-                return Err(ProveError::NotSaturated { scenario, after, flying, waiting, capacity });
+                return Err(ProveError::NotSaturated {
+                    scenario,
+                    after,
+                    flying,
+                    waiting,
+                    capacity,
+                });
             }
             sleep(LOOK).await;
         }
@@ -146,10 +152,10 @@ impl Show<'_> {
         loop {
             let since = joined.elapsed();
             let ended = self.ended().into_iter().zip(&before).map(|(now, then)| now - then);
-            let (slowest, tenant) = ended.zip(&self.scenario.tenants).min_by_key(|(n, _)| *n).map_or(
-                (0, "nobody"),
-                |(n, tenant)| (n, tenant.name),
-            );
+            let (slowest, tenant) = ended
+                .zip(&self.scenario.tenants)
+                .min_by_key(|(n, _)| *n)
+                .map_or((0, "nobody"), |(n, tenant)| (n, tenant.name));
             let by_time = thousandths(since.as_micros(), length.overlap.as_micros());
             let by_grants = thousandths(slowest.into(), needed.into());
             let sample = self.sample(by_time.min(by_grants)).await?;
@@ -160,7 +166,13 @@ impl Show<'_> {
             }
             if since > length.overlap_max {
                 let (scenario, after) = (self.scenario.name, since);
-                return Err(ProveError::TooSlow { scenario, after, tenant, ended: slowest, needed });
+                return Err(ProveError::TooSlow {
+                    scenario,
+                    after,
+                    tenant,
+                    ended: slowest,
+                    needed,
+                });
             }
             sleep(LOOK).await;
         }
@@ -190,8 +202,10 @@ impl Show<'_> {
         let mut sightings = Vec::new();
         for (tenant, client) in self.clients.drain(..) {
             let tenant = self.scenario.tenants[tenant].name;
-            let lost =
-                |error: tokio::task::JoinError| ProveError::Client { tenant, message: error.to_string() };
+            let lost = |error: tokio::task::JoinError| ProveError::Client {
+                tenant,
+                message: error.to_string(),
+            };
             sightings.extend(client.await.map_err(lost)?);
         }
         Ok(sightings)

@@ -3,4 +3,5 @@
 
 mod doctored;
 mod shown;
+mod sockets;
 mod stage;
