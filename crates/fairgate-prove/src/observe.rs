@@ -94,7 +94,7 @@ fn told(scenario: &Scenario, phase: Phase, sample: &Sample) -> String {
     match phase {
         Phase::Alone => format!("{} floods", who(Joins::First)),
         Phase::Overlap => {
-            format!("{flying} in flight, {waiting} waiting; {} joins", who(Joins::AtSaturation))
+            format!("{flying} in flight, {waiting} waiting; enter {}", who(Joins::AtSaturation))
         }
         Phase::WorkerDied => format!("{worker} dies with {flying} in flight, {waiting} waiting"),
         Phase::WorkerBack => format!("{worker} is back; {flying} in flight, {waiting} waiting"),

@@ -3,7 +3,7 @@
 //!
 //! # What is measured
 //! Flows 1…n of one share node, with weights wᵢ and W = Σw. From the join on, when all of them wait, until one of them no
-//! longer does. ΔUᵢ is what flow *i*'s requests that ended since the join really used, in tokens. Its ideal is its part
+//! longer does (the longest such time). ΔUᵢ is what flow *i*'s requests that ended since the join really used, in tokens. Its ideal is its part
 //! of what all of them used: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
 //!
 //! # The bound on service
@@ -52,6 +52,7 @@
 //! down to 2⁻³² tokens per weight. Times weights of some hundreds that is far below 1, and the sides are whole.)
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use fairgate_core::units::Micros;
 
@@ -209,13 +210,39 @@ pub(crate) fn measure(scenario: &Scenario, replay: &Replay) -> Service {
     let weights = scenario.weights().into();
     let service = Service { window: None, flows, weights, course: Vec::new() };
     let mut meter = Meter { books, weights, joined: None, over: false, service };
-    for step in &replay.steps {
+    let window = longest_wait(replay, scenario.tenants.len());
+    for (number, step) in replay.steps.iter().enumerate() {
         let request = &replay.requests[step.request];
         if let Some(flow) = request.tenant {
-            meter.step(step, flow, request, &replay.requests);
+            meter.step(step, flow, request);
+            meter.look(step.at, window.contains(&number), &replay.requests);
+            meter.note(step);
         }
     }
     meter.service
+}
+
+/// The longest run of steps after each of which all flows wait. A joiner's first request may be granted before its
+/// second is there: then it does not wait for a moment, and what is proven begins with the second.
+fn longest_wait(replay: &Replay, flows: usize) -> Range<usize> {
+    let mut waiting = vec![0_u64; flows];
+    let mut began = None;
+    let mut longest = 0..0;
+    for (number, step) in replay.steps.iter().enumerate() {
+        let Some(flow) = replay.requests[step.request].tenant else { continue };
+        match step.what {
+            What::Waits => waiting[flow] += 1,
+            What::Gone | What::Granted => waiting[flow] -= 1,
+            What::Ended => {}
+        }
+        if waiting.contains(&0) {
+            began = None;
+        } else {
+            let run = *began.get_or_insert(number)..number + 1;
+            longest = if run.len() > longest.len() { run } else { longest };
+        }
+    }
+    longest
 }
 
 struct Meter {
@@ -228,8 +255,8 @@ struct Meter {
 }
 
 impl Meter {
-    fn step(&mut self, step: &Step, flow: usize, request: &Request, requests: &[Request]) {
-        let Step { at, event, request: index, what } = *step;
+    fn step(&mut self, step: &Step, flow: usize, request: &Request) {
+        let Step { request: index, what, .. } = *step;
         let (cost, used) = (i128::from(request.cost()), i128::from(request.used()));
         let over = (used - cost).max(0);
         match what {
@@ -257,10 +284,6 @@ impl Meter {
                 books.over -= over;
                 books.used += used;
             }
-        }
-        self.look(at, requests);
-        if matches!(what, What::Granted | What::Ended) {
-            self.note(at, event);
         }
     }
 
@@ -326,20 +349,14 @@ impl Meter {
         }
     }
 
-    /// Whether all wait: then, how each stands.
-    fn look(&mut self, at: Micros, requests: &[Request]) {
-        if self.over {
+    /// How each stands, where all wait.
+    fn look(&mut self, at: Micros, all_wait: bool, requests: &[Request]) {
+        if !all_wait {
+            self.over = self.joined.is_some();
             return;
         }
-        let all_wait = self.books.iter().all(|books| books.waiting > 0);
-        match (&self.joined, all_wait) {
-            (None, false) => return,
-            (None, true) => self.join(at, requests),
-            (Some(_), true) => {}
-            (Some(_), false) => {
-                self.over = true;
-                return;
-            }
+        if self.joined.is_none() {
+            self.join(at, requests);
         }
         if let Some((_, until)) = &mut self.service.window {
             *until = at;
@@ -414,7 +431,11 @@ impl Meter {
         Some((got, ideal, bound))
     }
 
-    fn note(&mut self, at: Micros, event: u64) {
+    fn note(&mut self, step: &Step) {
+        let Step { at, event, what, .. } = *step;
+        if matches!(what, What::Waits | What::Gone) {
+            return;
+        }
         let standing = self.standing().filter(|_| !self.over);
         let (ideal, bound) = standing.map(|(_, ideal, bound)| (ideal, bound)).unzip();
         // What an event ends and what it grants are one moment.

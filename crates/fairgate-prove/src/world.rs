@@ -70,7 +70,10 @@ impl World {
                 crate::scenario::Level::Tenants => (Attribute::Tenant, tenant.name),
             };
             let pool = gateway.app().pools.named(POOL).expect("pool");
-            pool.gate.weight(by, flow, Weight::new(tenant.weight).expect("w")).await.expect("change");
+            pool.gate
+                .weight(by, flow, Weight::new(tenant.weight).expect("w"))
+                .await
+                .expect("change");
         }
         let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();
         let folder = folder.to_owned();

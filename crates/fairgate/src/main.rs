@@ -1,6 +1,7 @@
 //! The `fairgate` command.
 
 mod output;
+mod prove_command;
 mod replay_command;
 mod schedule_command;
 mod table;
@@ -20,12 +21,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Prove(prove_command::ProveArgs),
     Replay(replay_command::ReplayArgs),
     Schedule(schedule_command::ScheduleArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Prove(args) => prove_command::run(&args),
         Command::Replay(args) => replay_command::run(&args),
         Command::Schedule(args) => schedule_command::run(&args),
     };

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use console::Term;
+
 use super::plot::plot;
 use super::table::table;
 use crate::report::{Bar, Report, TenantReport};
@@ -13,6 +15,18 @@ pub struct Style {
     pub width: usize,
     /// Whether to use colours.
     pub colour: bool,
+}
+
+/// The width of what is read by somebody else than a terminal, in columns.
+const WIDTH_ELSEWHERE: usize = 100;
+
+impl Style {
+    /// As standard output is: as wide as the terminal; colours where it has them and `NO_COLOR` is not set.
+    pub fn for_stdout() -> Self {
+        let size = Term::stdout().size_checked();
+        let width = size.map_or(WIDTH_ELSEWHERE, |(_, columns)| usize::from(columns));
+        Self { width, colour: console::colors_enabled() }
+    }
 }
 
 /// The whole report: what was done, the table, the plot, and every bar with its numbers.
