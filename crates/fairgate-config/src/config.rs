@@ -186,7 +186,7 @@ pub struct UpstreamTimeouts {
 /// How an upstream's health is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// The path from the root of the upstream's host (default `/health`); 2xx is well.
+    /// The path, after that of the upstream's url (default `/health`); 2xx is well.
     pub path: String,
     /// How often (default 5 s).
     pub every: Duration,

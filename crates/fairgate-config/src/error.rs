@@ -64,6 +64,13 @@ impl ConfigErrors {
         (!errors.is_empty()).then_some(Self(errors))
     }
 
+    /// The same with each error made another, in order again.
+    pub(crate) fn map(self, change: impl Fn(ConfigError) -> ConfigError) -> Self {
+        let mut errors: Vec<ConfigError> = self.0.into_iter().map(change).collect();
+        errors.sort_by_key(|error| error.place);
+        Self(errors)
+    }
+
     /// The errors, in order of line.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()

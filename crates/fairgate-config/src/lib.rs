@@ -32,6 +32,7 @@ mod environment;
 mod error;
 mod field;
 mod read;
+mod reload;
 mod suggest;
 mod values;
 mod yaml;
@@ -43,3 +44,4 @@ pub use config::{
 };
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};
+pub use reload::{Change, Concerned, Plan, Reload};

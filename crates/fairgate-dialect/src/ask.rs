@@ -26,6 +26,9 @@ pub struct Ask {
     /// The most output tokens of each answer that the caller allows (`max_tokens`, `max_completion_tokens` or
     /// `max_output_tokens`; the larger where both are there).
     pub max_tokens: Option<u64>,
+    /// A cap on the output below this would make the upstream refuse: one more than Anthropic's `thinking.budget_tokens`,
+    /// or vLLM's `min_tokens`; 0 where there is neither.
+    pub least_tokens: u64,
     /// How many answers a model will write: `n`, default 1; `best_of` where larger; for completions, that many for each
     /// prompt of a list. 0 for embeddings and token counts, which have no output.
     pub choices: u64,
@@ -111,6 +114,7 @@ impl Ask {
             model,
             stream,
             max_tokens: caps.iter().filter_map(|cap| cap.allowed).max(),
+            least_tokens: members.least_tokens(text)?,
             choices: if route.generates() { members.choices(text)? } else { 0 },
             usage_asked,
             input_bytes: u64::try_from(text_bytes).unwrap_or(u64::MAX),
@@ -122,6 +126,13 @@ impl Ask {
                 stream_options,
             },
         })
+    }
+
+    /// The most output tokens of each answer under this cap: what the caller allows where that is less, and never so
+    /// little that the upstream would refuse.
+    pub fn capped(&self, cap: u64) -> u64 {
+        let cap = cap.max(self.least_tokens);
+        self.max_tokens.map_or(cap, |allowed| allowed.min(cap))
     }
 
     /// Whether the dialect of this route must be asked for usage in a stream, and the caller did not.
@@ -143,21 +154,12 @@ enum Field {
     BestOf,
     Prompt,
     Background,
+    MinTokens,
+    Thinking,
 }
 
 impl Field {
-    const ALL: [Self; 10] = [
-        Self::Model,
-        Self::Stream,
-        Self::StreamOptions,
-        Self::MaxTokens,
-        Self::MaxCompletionTokens,
-        Self::MaxOutputTokens,
-        Self::N,
-        Self::BestOf,
-        Self::Prompt,
-        Self::Background,
-    ];
+    const COUNT: usize = 12;
 
     fn name(self) -> &'static str {
         match self {
@@ -171,6 +173,8 @@ impl Field {
             Self::BestOf => "best_of",
             Self::Prompt => "prompt",
             Self::Background => "background",
+            Self::MinTokens => "min_tokens",
+            Self::Thinking => "thinking",
         }
     }
 
@@ -184,19 +188,37 @@ impl Field {
             Self::MaxTokens => matches!(route, ChatCompletions | Completions | Messages),
             Self::MaxCompletionTokens => route == ChatCompletions,
             Self::MaxOutputTokens | Self::Background => route == Responses,
-            Self::N | Self::BestOf => matches!(route, ChatCompletions | Completions),
+            Self::N | Self::BestOf | Self::MinTokens => {
+                matches!(route, ChatCompletions | Completions)
+            }
+            Self::Thinking => route == Messages,
             Self::Prompt => route == Completions,
         }
     }
 
     fn of(route: Route, name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|field| field.name() == name && field.matters(route))
+        let field = match name {
+            "model" => Self::Model,
+            "stream" => Self::Stream,
+            "stream_options" => Self::StreamOptions,
+            "max_tokens" => Self::MaxTokens,
+            "max_completion_tokens" => Self::MaxCompletionTokens,
+            "max_output_tokens" => Self::MaxOutputTokens,
+            "n" => Self::N,
+            "best_of" => Self::BestOf,
+            "prompt" => Self::Prompt,
+            "background" => Self::Background,
+            "min_tokens" => Self::MinTokens,
+            "thinking" => Self::Thinking,
+            _ => return None,
+        };
+        field.matters(route).then_some(field)
     }
 }
 
 /// The body's members that matter, and where their values are.
 struct Members {
-    values: [Option<Range<usize>>; Field::ALL.len()],
+    values: [Option<Range<usize>>; Field::COUNT],
     inside: usize,
     blob_bytes: usize,
 }
@@ -206,7 +228,7 @@ impl Members {
         let mut scanner = Scanner::new(text);
         scanner.expect(b'{', "a request is a JSON object").map_err(invalid_json)?;
         let inside = scanner.at();
-        let mut values = [const { None }; Field::ALL.len()];
+        let mut values = [const { None }; Field::COUNT];
         let mut more = !scanner.take(b'}');
         while more {
             let key = scanner.key().map_err(invalid_json)?;
@@ -292,6 +314,15 @@ impl Members {
         Ok(caps)
     }
 
+    fn least_tokens(&self, text: &str) -> Result<u64, BadAsk> {
+        let least = self.integer(text, Field::MinTokens, 0, TOKENS_MAX)?.unwrap_or(0);
+        // What is wrong with the budget itself the upstream will say.
+        let thinking = self.given(text, Field::Thinking).unwrap_or_default();
+        let budget = named_members(thinking, "budget_tokens").pop();
+        let budget = budget.and_then(|value| thinking[value].parse::<u64>().ok());
+        Ok(budget.map_or(least, |budget| budget.saturating_add(1)).min(TOKENS_MAX))
+    }
+
     fn choices(&self, text: &str) -> Result<u64, BadAsk> {
         let n = self.integer(text, Field::N, 1, CHOICES_MAX)?.unwrap_or(1);
         let best_of = self.integer(text, Field::BestOf, 1, CHOICES_MAX)?.unwrap_or(1);
@@ -312,28 +343,37 @@ impl Members {
 
 /// Looks into `stream_options`, a valid object that stands at `offset`.
 fn options_content(object: &str, offset: usize) -> Result<OptionsContent, BadAsk> {
+    let mut found = named_members(object, "include_usage");
+    match (found.pop(), found.is_empty()) {
+        (None, _) => {
+            let inside = offset + 1;
+            let followed = !object[1..].trim_start().starts_with('}');
+            Ok(OptionsContent::Silent { inside, followed })
+        }
+        (Some(_), false) => {
+            let message = "`stream_options.include_usage` stands twice in the body; send it once";
+            Err(BadAsk::new("duplicate_field", Field::StreamOptions, message))
+        }
+        (Some(value), true) if matches!(&object[value.clone()], "true" | "false" | "null") => {
+            Ok(OptionsContent::Says(offset + value.start..offset + value.end))
+        }
+        (Some(_), true) => Err(bad_options("`stream_options.include_usage` must be true or false")),
+    }
+}
+
+/// The values under this key in a valid object, first to last.
+fn named_members(object: &str, wanted: &str) -> Vec<Range<usize>> {
     let mut scanner = Scanner::new(object);
-    scanner.expect(b'{', "expected `{`").map_err(invalid_json)?;
-    let inside = offset + scanner.at();
-    let followed = scanner.peek() != b'}';
-    let mut says = None;
-    let mut more = followed;
+    let mut found = Vec::new();
+    let mut more = scanner.take(b'{') && scanner.peek() != b'}';
     while more {
-        let key = scanner.key().map_err(invalid_json)?;
-        let value = scanner.value(2).map_err(invalid_json)?;
-        if named(object, &key, |name| (name == "include_usage").then_some(())).is_some() {
-            if !matches!(&object[value.clone()], "true" | "false" | "null") {
-                return Err(bad_options("`stream_options.include_usage` must be true or false"));
-            }
-            if says.replace(offset + value.start..offset + value.end).is_some() {
-                let message =
-                    "`stream_options.include_usage` stands twice in the body; send it once";
-                return Err(BadAsk::new("duplicate_field", Field::StreamOptions, message));
-            }
+        let (Ok(key), Ok(value)) = (scanner.key(), scanner.value(2)) else { break };
+        if named(object, &key, |name| (name == wanted).then_some(())).is_some() {
+            found.push(value);
         }
         more = scanner.take(b',');
     }
-    Ok(says.map_or(OptionsContent::Silent { inside, followed }, OptionsContent::Says))
+    found
 }
 
 /// How many prompts a completion is asked for: a list of texts or of token lists is as many, all else is one.

@@ -4,6 +4,8 @@
 
 mod ask;
 pub mod estimate;
+#[doc(hidden)]
+pub mod fuzz;
 mod meter;
 mod models;
 mod problem;

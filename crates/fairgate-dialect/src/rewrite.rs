@@ -12,7 +12,8 @@ use crate::route::Route;
 pub struct Changes<'a> {
     /// The upstream's name for the model.
     pub model: Option<&'a str>,
-    /// A cap on the output tokens of each answer: lowers what the caller allows, or sets it where it states none.
+    /// A cap on the output tokens of each answer: lowers what the caller allows, or sets it where it states none;
+    /// [`Ask::capped`] says what comes of it.
     pub max_tokens: Option<u64>,
     /// Asks for usage in a stream (`stream_options.include_usage`), where the dialect needs asking.
     pub ask_usage: bool,
@@ -21,7 +22,7 @@ pub struct Changes<'a> {
 impl Ask {
     /// The body with these changes and every other byte as it was; the very same [`Bytes`] where nothing changes.
     ///
-    /// A cap goes where the caller stated its own, to both fields of a chat where both are stated. Where it stated none,
+    /// A cap is never lower than [`Ask::least_tokens`]. It goes where the caller stated its own, to both fields of a chat where both are stated. Where it stated none,
     /// the cap is put in front: `max_output_tokens` for responses, else `max_tokens`, which every server of this API
     /// knows, except for OpenAI's reasoning models, which refuse it and are told by `max_completion_tokens`.
     ///
@@ -36,7 +37,8 @@ impl Ask {
         if let Some(model) = changes.model.filter(|&model| model != self.model) {
             splices.replace(places.model.clone(), serde_json::Value::from(model).to_string());
         }
-        if let Some(cap) = changes.max_tokens.filter(|_| route.generates())
+        let cap = changes.max_tokens.filter(|_| route.generates());
+        if let Some(cap) = cap.map(|cap| cap.max(self.least_tokens))
             && !lower(&places.caps, cap, &mut splices)
         {
             let field = cap_field(route, changes.model.unwrap_or(&self.model));
@@ -80,7 +82,7 @@ fn cap_field(route: Route, model: &str) -> &'static str {
 }
 
 /// OpenAI's reasoning models (o1, o3-mini, gpt-5 and on) answer 400 to `max_tokens` in a chat.
-fn refuses_max_tokens(model: &str) -> bool {
+pub(crate) fn refuses_max_tokens(model: &str) -> bool {
     let name = model.strip_prefix("openai/").unwrap_or(model);
     let numbered = |prefix: &str, least: u8| {
         let digit = name.strip_prefix(prefix).and_then(|rest| rest.bytes().next());

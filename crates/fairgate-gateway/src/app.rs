@@ -4,6 +4,7 @@ use arc_swap::ArcSwap;
 use fairgate_config::Config;
 use fairgate_store::{KeyHash, Store};
 
+use crate::control::Control;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
 use crate::limits::Limits;
@@ -29,6 +30,8 @@ pub struct App {
     pub pools: Pools,
     /// The hash of the admin token.
     pub admin_token: KeyHash,
+    /// What the control plane keeps.
+    pub control: Control,
     /// Whether it serves, drains or closes.
     pub phase: Phase,
     /// The names of requests.

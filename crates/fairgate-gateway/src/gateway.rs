@@ -13,7 +13,9 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
+use crate::admin;
 use crate::app::App;
+use crate::control::Control;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
 use crate::limits::Limits;
@@ -22,6 +24,7 @@ use crate::phase::{Phase, Stage};
 use crate::pools::{Pools, PoolsError};
 use crate::request_id::RequestIds;
 use crate::rows::Rows;
+use crate::sync;
 use crate::server::{Door, Server, bind};
 use crate::tls::{self, TlsError};
 
@@ -122,6 +125,7 @@ impl Gateway {
             metrics: Metrics::new(),
             pools,
             admin_token,
+            control: Control::new(),
             phase: Phase::new(),
             ids: RequestIds::new().map_err(StartError::Random)?,
             held: HeldBytes::default(),
@@ -130,12 +134,15 @@ impl Gateway {
             store,
         });
         let server = Arc::new(Server::new(app.clone(), tls));
-        let control = axum::Router::new();
+        // Weights and caps are in place before anybody is let in.
+        sync::refresh(&app).await?;
+        let control = admin::router(app.clone());
         let door = |serves_clients, serves_admin| {
             Arc::new(Door { serves_clients, serves_admin, control: control.clone() })
         };
         let mut listening =
             vec![tokio::spawn(server.clone().listen(clients, door(true, admin.is_none())))];
+        listening.push(tokio::spawn(sync::follow(app.clone())));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;
@@ -171,6 +178,10 @@ impl Gateway {
         self.app.pools.switch(prepared, next.drain_grace).await;
         self.server.tls.store(tls);
         self.app.config.store(Arc::new(next));
+        // A new policy has forgotten what the directory says.
+        if let Err(error) = sync::refresh(&self.app).await {
+            tracing::warn!(%error, "the directory could not be read; weights and caps follow soon");
+        }
         tracing::info!(?needs_restart, "the configuration was reloaded");
         Ok(Reloaded { needs_restart })
     }

@@ -8,13 +8,16 @@
 //! A request's way: [`identity`] → `forward` (reads the body, asks [`limits`] and the budgets, waits at the pool's gate,
 //! reserves, calls the upstream, streams the answer through a meter, settles once) → the ledger.
 
+pub mod admin;
 pub mod app;
+pub mod control;
 mod forward;
 mod gateway;
 mod held;
 pub mod identity;
 mod lag;
 pub mod limits;
+pub mod live;
 pub mod metrics;
 mod phase;
 pub mod pools;
@@ -24,6 +27,7 @@ mod request_id;
 mod rows;
 mod server;
 mod stream;
+pub mod sync;
 mod tls;
 mod upstream;
 

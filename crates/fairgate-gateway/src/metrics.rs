@@ -127,9 +127,9 @@ impl Metrics {
     }
 
     /// Everything, as text, with what the pools look like at this moment. A pool that does not answer within a second
-    /// is shown as not answering.
-    pub async fn render(&self, pools: &[Arc<PoolHandle>]) -> String {
-        let seen = scrape::registry_of(pools).await;
+    /// is shown as not answering. Tenants are named only where `with_tenants` is true: not everybody may know them.
+    pub async fn render(&self, pools: &[Arc<PoolHandle>], with_tenants: bool) -> String {
+        let seen = scrape::registry_of(pools, with_tenants).await;
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode_registry(&mut text, &self.registry);

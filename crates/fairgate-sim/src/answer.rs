@@ -120,7 +120,7 @@ fn choices(id: &str, ask: &Ask, fault: Option<Fault>, options: &SimOptions) -> V
                     (Content::Tool { call: call.clone(), call_id }, natural)
                 }
                 None => {
-                    let wished = prompt.wishes.tokens.map(|tokens| tokens.max(1));
+                    let wished = prompt.wishes.output_tokens();
                     let natural = wished.unwrap_or_else(|| options.output_tokens.choose(seed));
                     (Content::Text { seed }, natural)
                 }

@@ -95,7 +95,7 @@ impl Written {
 /// Where the writer of a body puts its pieces.
 pub(crate) struct Outbox {
     slot: Slot,
-    /// The pause after each byte, for bodies that are slow on purpose.
+    /// The pause before each byte, for bodies that are slow on purpose.
     pub(crate) byte_pause: Option<Duration>,
 }
 
@@ -104,8 +104,8 @@ impl Outbox {
     pub(crate) async fn send(&mut self, piece: Bytes) {
         let Some(pause) = self.byte_pause else { return self.put(piece).await };
         for at in 0..piece.len() {
-            self.put(piece.slice(at..=at)).await;
             tokio::time::sleep(pause).await;
+            self.put(piece.slice(at..=at)).await;
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_bytes_pause_after_each() {
+    async fn slow_bytes_pause_before_each() {
         let started = tokio::time::Instant::now();
         let body = Body::written(|mut outbox| async move {
             outbox.byte_pause = Some(Duration::from_millis(10));

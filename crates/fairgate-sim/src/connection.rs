@@ -18,6 +18,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::body::Body;
 
+/// How many requests one HTTP/2 connection may carry at once: a proxy may well send all of its load over one.
+const STREAMS_MAX: u32 = 10_000;
+
 /// What all connections obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -62,7 +65,8 @@ where
         let response = respond(request, Arc::clone(&fate));
         async { Ok::<_, Infallible>(response.await) }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(STREAMS_MAX);
     let mut connection = pin!(builder.serve_connection(wire, service));
     loop {
         let now = *phase.borrow_and_update();

@@ -44,9 +44,9 @@ pub enum Fault {
         /// The value of `Retry-After` in seconds, if any.
         retry_after_seconds: Option<u32>,
     },
-    /// `slow-bytes=50` (milliseconds): the body arrives byte by byte with this pause after each.
+    /// `slow-bytes=50` (milliseconds): the body arrives byte by byte with this pause before each.
     SlowBytes {
-        /// The pause after each byte.
+        /// The pause before each byte.
         pause: Duration,
     },
     /// `oversized-event=1048576` (bytes): the first token has this many bytes, all in one event; at most

@@ -91,14 +91,13 @@ impl Flight {
     }
 
     fn wait_in_line(&mut self) -> Result<(), Refusal> {
-        let most = self.backend.options.waiting_max;
-        let full = self.backend.tally().waiting() >= u64::try_from(most).unwrap_or(u64::MAX);
-        if full {
+        let most = u64::try_from(self.backend.options.waiting_max).unwrap_or(u64::MAX);
+        if !self.backend.tally().join_line(self.stage, most) {
             let message = format!("All slots are taken and {most} requests wait. Try again later.");
             let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message);
             return Err(refusal.code("overloaded").retry_after(Some(1)));
         }
-        self.move_to(Stage::Waiting);
+        self.stage = Stage::Waiting;
         Ok(())
     }
 

@@ -38,7 +38,7 @@
 //! # Steering
 //! Where [`SimOptions::steering`] is on, a request can choose its own fault and length, from another process and through
 //! a proxy: by the headers `x-sim-fault: reset-mid` and `x-sim-tokens: 150`, or by markers anywhere in the prompt's
-//! text, `[sim:fault=reset-mid]` and `[sim:tokens=150]`. A header goes before a marker, both before
+//! text, `[sim:fault=reset-mid]` and `[sim:tokens=150]` (at most a million tokens). A header goes before a marker, both before
 //! [`Sim::set_fault`]. `PUT /sim/fault` with a [`Fault`]'s text or `none` sets the fault for all;
 //! `GET /sim/stats` tells [`Stats`] as JSON.
 //!

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use clap::Parser;
 use fairgate_sim::{
     ApiKey, BytesPerToken, Fault, Mode, OutputLength, Sim, SimOptions, TrivialOptions,
 };
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -51,13 +53,13 @@ struct Cli {
     #[arg(long, default_value_t = 0, value_name = "BLOCKS")]
     prefix_cache_blocks: usize,
     /// The environment variable that holds the key which requests must carry
-    #[arg(long, value_name = "VARIABLE")]
+    #[arg(long, conflicts_with = "trivial", value_name = "VARIABLE")]
     api_key_env: Option<String>,
     /// Let requests choose faults and lengths (x-sim-fault, x-sim-tokens, [sim:…] in prompts, /sim/…)
     #[arg(long)]
     steering: bool,
     /// A fault that every request meets, such as reset-mid or `status=429;retry-after=7`
-    #[arg(long)]
+    #[arg(long, conflicts_with = "trivial")]
     fault: Option<Fault>,
     /// Answer prebuilt bytes at once, as the upstream of a benchmark
     #[arg(long)]
@@ -68,6 +70,9 @@ struct Cli {
     /// With --trivial: microseconds from one chunk to the next
     #[arg(long, default_value_t = 5000, requires = "trivial", value_name = "US")]
     chunk_interval_us: u64,
+    /// Threads to work with
+    #[arg(long, default_value = "2")]
+    threads: NonZeroUsize,
 }
 
 impl Cli {
@@ -102,9 +107,11 @@ impl Cli {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    match run(&Cli::parse()).await {
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime =
+        Builder::new_multi_thread().worker_threads(cli.threads.get()).enable_all().build();
+    match runtime.and_then(|runtime| runtime.block_on(run(&cli))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Where even this cannot be written, the exit code still tells.

@@ -98,7 +98,8 @@ impl SimOptions {
 pub enum Mode {
     /// Reads it and answers like a model.
     Model,
-    /// Answers prebuilt bytes at once, without reading JSON: the upstream of benchmarks.
+    /// Answers prebuilt bytes at once, without reading JSON: the upstream of benchmarks. Models, slots, times, keys and
+    /// faults do not apply.
     Trivial(TrivialOptions),
 }
 

@@ -13,6 +13,9 @@ use crate::text::Fnv;
 /// How many input tokens a block of the prefix cache holds.
 pub const CACHE_BLOCK_TOKENS: u64 = 16;
 
+/// The longest answer that a request can wish for, since some answers are kept whole until their end.
+const WISHED_TOKENS_MAX: u64 = 1_000_000;
+
 /// What a request asks of the simulation rather than of the model.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wishes {
@@ -131,6 +134,11 @@ impl Wishes {
         }
     }
 
+    /// The wished length of an answer, within reason.
+    pub(crate) fn output_tokens(self) -> Option<u64> {
+        self.tokens.map(|tokens| tokens.clamp(1, WISHED_TOKENS_MAX))
+    }
+
     /// These wishes, and the other's where these have none.
     pub(crate) fn or(self, other: Self) -> Self {
         Self { fault: self.fault.or(other.fault), tokens: self.tokens.or(other.tokens) }
@@ -186,7 +194,9 @@ mod tests {
         let text = json!("a [sim:tokens=7] b [sim:fault=hang-mid][sim:fault=nonsense] [sim:");
         let on = SimOptions { steering: true, ..SimOptions::default() };
         let wishes = prompt(&text, &on).wishes;
-        assert_eq!((wishes.tokens, wishes.fault), (Some(7), Some(Fault::HangMid)));
+        assert_eq!((wishes.output_tokens(), wishes.fault), (Some(7), Some(Fault::HangMid)));
+        let greedy = Wishes { tokens: Some(u64::MAX), ..wishes };
+        assert_eq!(greedy.output_tokens(), Some(WISHED_TOKENS_MAX));
         assert!(prompt(&text, &SimOptions::default()).wishes.fault.is_none());
     }
 }

@@ -104,8 +104,13 @@ impl Tally {
         *self.at(to) += 1;
     }
 
-    pub(crate) fn waiting(&self) -> u64 {
-        self.counts.waiting
+    /// Puts one request in line, unless so many stand there already.
+    pub(crate) fn join_line(&mut self, from: Stage, waiting_max: u64) -> bool {
+        let room = self.counts.waiting < waiting_max;
+        if room {
+            self.advance(from, Stage::Waiting);
+        }
+        room
     }
 
     /// Closes the books on one request.

@@ -53,6 +53,7 @@ impl Telling {
             if first < bytes.len() {
                 self.break_off(&mut outbox).await;
             }
+            // Now, with the last byte in the outbox: nobody comes back for more than was promised.
             self.flight.end(Outcome::Finished);
         });
         let mut response = response(kind, body);

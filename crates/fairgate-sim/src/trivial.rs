@@ -9,12 +9,10 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use memchr::memmem;
-use tokio::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::body::{Body, Outbox};
 use crate::dialect::{Dialect, Refusal};
-use crate::flight::pause_until;
 use crate::options::TrivialOptions;
 
 const WHOLE_BYTES: usize = 1024;
@@ -85,14 +83,13 @@ fn whole() -> Bytes {
 }
 
 async fn speak(mut outbox: Outbox, options: TrivialOptions, usage: bool) {
-    let first = Instant::now();
-    let mut due = Duration::ZERO;
-    for _ in 0..options.stream_chunks {
-        pause_until(first.checked_add(due)).await;
-        due = due.saturating_add(options.chunk_interval);
+    for number in 0..options.stream_chunks {
+        if number > 0 {
+            // From the chunk before, however late that was: two at once would spoil the time of one of them.
+            outbox.flushed().await;
+            tokio::time::sleep(options.chunk_interval).await;
+        }
         outbox.send(chunk()).await;
-        // The next chunk's time must be its own, so this one goes out first.
-        outbox.taken().await;
     }
     if usage {
         outbox.send(usage_chunk(options.stream_chunks)).await;

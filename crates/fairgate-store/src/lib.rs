@@ -9,6 +9,7 @@ mod error;
 mod fit;
 mod ledger;
 mod migrations;
+mod postgres;
 mod rows;
 mod secret;
 mod sql;

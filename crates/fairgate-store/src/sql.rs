@@ -232,6 +232,7 @@ fn list_limit(asked: u32) -> i64 {
 
 // The ledger.
 
+/// The columns of a row, in the order of [`crate::rows::attempt`].
 macro_rules! attempt_columns {
     () => {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
@@ -240,23 +241,14 @@ macro_rules! attempt_columns {
     };
 }
 
+pub(crate) use attempt_columns;
+
 /// One row. There is one row of each attempt, however often it is written.
 pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
      $23, $24, $25, $26, $27) ON CONFLICT (request, attempt) DO NOTHING"
-);
-
-/// Many rows at once, from one array for each column; says which were new.
-pub(crate) const PUT_ATTEMPTS: &str = concat!(
-    "INSERT INTO attempts (",
-    attempt_columns!(),
-    ") SELECT * FROM UNNEST($1::text[], $2::bigint[], $3::boolean[], $4::bigint[], $5::text[], $6::text[], $7::text[], \
-     $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
-     $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
-     $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[]) \
-     ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
 pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
@@ -367,7 +359,6 @@ mod tests {
         };
         let statements = [
             PUT_ATTEMPT,
-            PUT_ATTEMPTS,
             PRUNE,
             BUDGETS_LEFT,
             ADD_SUM,

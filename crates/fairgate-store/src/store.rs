@@ -9,6 +9,7 @@ use crate::ledger::{
     Attempt, AuditEntry, AuditQuery, BudgetLeft, Exhausted, LedgerQuery, Reservation, Resolved,
     UsageQuery, UsageRow,
 };
+use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{check, sql};
 
@@ -36,6 +37,7 @@ pub struct Store {
 #[derive(Clone, Debug)]
 enum Backend {
     Sqlite(Arc<Sqlite>),
+    Postgres(Arc<Postgres>),
 }
 
 /// The same call on whichever database it is.
@@ -43,6 +45,7 @@ macro_rules! on {
     ($store:expr, $backend:ident => $call:expr) => {
         match &$store.backend {
             Backend::Sqlite($backend) => $call.await,
+            Backend::Postgres($backend) => $call.await,
         }
     };
 }
@@ -55,8 +58,13 @@ impl Store {
             let (sqlite, resolved) = Sqlite::open(path, &options).await?;
             return Ok((Self { backend: Backend::Sqlite(Arc::new(sqlite)) }, resolved));
         }
-        let problem = "must be sqlite:PATH, sqlite::memory: or postgres://USER@HOST/DATABASE";
-        Err(StoreError::Url { url: without_password(url), problem: problem.to_owned() })
+        let wrong = |problem| StoreError::Url { url: without_password(url), problem };
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let (postgres, resolved) = Postgres::open(url, &options).await.map_err(wrong)??;
+            return Ok((Self { backend: Backend::Postgres(Arc::new(postgres)) }, resolved));
+        }
+        let known = "must be sqlite:PATH, sqlite::memory: or postgres://USER@HOST/DATABASE";
+        Err(wrong(known.to_owned()))
     }
 
     /// Everything that the gateway must know to tell who asks.

@@ -12,7 +12,7 @@ use crate::ledger::{BudgetLeft, Exhausted, Scope};
 
 /// Which sum. The order is the one in which PostgreSQL's rows are locked, the same for everyone, so that nobody waits in a
 /// circle.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SumKey<'a> {
     pub(crate) scope: Scope,
     pub(crate) owner: Cow<'a, str>,

@@ -13,7 +13,7 @@ pub(super) fn address(field: Field<'_>) -> Option<SocketAddr> {
     let address = field.scalar().and_then(|text| text.parse().ok());
     address.or_else(|| {
         field.wrong(
-            "must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or [::]:8080",
+            "must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or \"[::]:8080\"",
         )
     })
 }

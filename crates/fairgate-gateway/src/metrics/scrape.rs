@@ -48,6 +48,7 @@ type Counters = Family<PoolLabel, Counter>;
 /// Everything that is asked at a scrape.
 #[derive(Debug, Default)]
 struct Seen {
+    with_tenants: bool,
     answers: Gauges,
     capacity: Gauges,
     in_flight: Gauges,
@@ -68,8 +69,8 @@ struct Seen {
 }
 
 /// Asks all pools at once, and the system how large this process is.
-pub(super) async fn registry_of(pools: &[Arc<PoolHandle>]) -> Registry {
-    let seen = Seen::default();
+pub(super) async fn registry_of(pools: &[Arc<PoolHandle>], with_tenants: bool) -> Registry {
+    let seen = Seen { with_tenants, ..Seen::default() };
     join_all(pools.iter().map(|pool| seen.look_at(pool))).await;
     let mut registry = Registry::with_prefix("fairgate");
     seen.register_in(&mut registry);
@@ -139,7 +140,8 @@ impl Seen {
         self.bound.get_or_create(labels).set(largest(&mut all().map(most)));
         let used = all().filter_map(|lag| lag.bound_used_thousandths()).max().unwrap_or(0);
         self.bound_used.get_or_create(labels).set(used as f64 / 1000.0);
-        for (tenant, lag) in largest_of_tenants(nodes) {
+        let shown = if self.with_tenants { largest_of_tenants(nodes) } else { Vec::new() };
+        for (tenant, lag) in shown {
             let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
             self.tenant_lag.get_or_create(&labels).set(whole(lag.tokens));
             if let Some((_, most)) = lag.bound {

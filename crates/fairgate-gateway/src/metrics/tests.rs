@@ -16,7 +16,7 @@ fn ended(pool: &str) -> Ended<'_> {
 }
 
 async fn text(metrics: &Metrics) -> String {
-    metrics.render(&[]).await
+    metrics.render(&[], true).await
 }
 
 fn series(text: &str) -> usize {

@@ -5,3 +5,4 @@ mod database;
 mod directory;
 mod ledger;
 mod rows;
+mod server;

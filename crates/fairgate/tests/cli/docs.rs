@@ -12,6 +12,7 @@
 //! | `text policy-errors`, `journal-errors`, `snapshot-errors` | each line fails with the indented line below it |
 //! | `text`, `sh` | nothing: a picture, or a command for elsewhere |
 //! | `rust` | nothing here: it is a doc test of the testkit |
+//! | `yaml config`, `yaml config-fails`, `text config-errors` | nothing here: the tests of fairgate-config read them |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -102,7 +103,7 @@ fn assert_fails(place: &str, wrong: &str, message: &str, run: &Run) {
 
 #[test]
 fn every_block_has_a_mark_that_is_known() {
-    const MARKS: [&str; 12] = [
+    const MARKS: [&str; 15] = [
         "json policy",
         "jsonl journal",
         "jsonl decisions",
@@ -115,6 +116,9 @@ fn every_block_has_a_mark_that_is_known() {
         "text",
         "sh",
         "rust",
+        "yaml config",
+        "yaml config-fails",
+        "text config-errors",
     ];
     for Block { place, info, .. } in blocks() {
         assert!(MARKS.contains(&&*info), "{place}: {info:?} is no mark");

@@ -1,0 +1,268 @@
+//! A configuration as a list of settings in words, each with whether it is fixed while the gateway runs. The structs
+//! are taken apart field by field, so that a new field cannot be forgotten here.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use fairgate_journal::format_policy;
+
+use crate::config::{
+    AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
+    HealthConfig, JournalConfig, LimitsConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
+    TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+};
+use crate::values::{format_duration, format_size, format_thousandths};
+
+/// Whose setting it is. Upstreams and pools are who they are by their names, wherever they stand in the file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    Gateway,
+    Upstream(String),
+    Pool(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) owner: Owner,
+    /// The field's path from its owner.
+    pub(super) name: String,
+}
+
+pub(super) struct Setting {
+    pub(super) value: Value,
+    /// Its path in the file: `pools[1].capacity`.
+    pub(super) file_field: String,
+    /// Whether a change needs a restart.
+    pub(super) fixed: bool,
+}
+
+#[derive(PartialEq, Eq)]
+pub(super) enum Value {
+    None,
+    Shown(String),
+    Hidden(Secret),
+}
+
+/// Settings of one owner, being listed.
+struct List<'a> {
+    settings: &'a mut BTreeMap<Key, Setting>,
+    owner: Owner,
+    /// The owner's path in the file, with a dot at its end where it is not the file itself.
+    file_prefix: String,
+}
+
+impl List<'_> {
+    fn put(&mut self, name: &str, value: Value, fixed: bool) {
+        let key = Key { owner: self.owner.clone(), name: name.to_owned() };
+        let file_field = format!("{}{name}", self.file_prefix);
+        self.settings.insert(key, Setting { value, file_field, fixed });
+    }
+
+    /// A setting that can change while the gateway runs.
+    fn live(&mut self, name: &str, value: impl Display) {
+        self.put(name, Value::Shown(value.to_string()), false);
+    }
+
+    /// The same, where it may be absent.
+    fn live_option(&mut self, name: &str, value: Option<impl Display>) {
+        let value = value.map_or(Value::None, |value| Value::Shown(value.to_string()));
+        self.put(name, value, false);
+    }
+
+    /// A setting that is fixed while the gateway runs.
+    fn fixed(&mut self, name: &str, value: impl Display) {
+        self.put(name, Value::Shown(value.to_string()), true);
+    }
+
+    /// The same, where it may be absent.
+    fn fixed_option(&mut self, name: &str, value: Option<impl Display>) {
+        let value = value.map_or(Value::None, |value| Value::Shown(value.to_string()));
+        self.put(name, value, true);
+    }
+
+    fn secret(&mut self, name: &str, secret: Option<&Secret>) {
+        self.put(name, secret.cloned().map_or(Value::None, Value::Hidden), false);
+    }
+}
+
+/// All settings of a configuration.
+pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
+    let mut settings = BTreeMap::new();
+    let Config {
+        listen,
+        tls,
+        data_dir,
+        store: StoreConfig { url, keep_days },
+        admin: AdminConfig { token, listen: admin_listen },
+        journal,
+        limits,
+        drain_grace,
+        upstreams,
+        pools,
+    } = config;
+    let file_prefix = String::new();
+    let mut list = List { settings: &mut settings, owner: Owner::Gateway, file_prefix };
+    list.fixed("listen", listen);
+    tls_settings(&mut list, tls.as_ref());
+    list.fixed("data_dir", data_dir.display());
+    list.live("drain_grace", format_duration(*drain_grace));
+    list.put("store.url", Value::Hidden(url.clone()), true);
+    list.live_option("store.keep_days", *keep_days);
+    list.secret("admin.token", token.as_ref());
+    list.fixed_option("admin.listen", *admin_listen);
+    journal_settings(&mut list, journal.as_ref());
+    limit_settings(&mut list, limits);
+    for (i, upstream) in upstreams.iter().enumerate() {
+        let owner = Owner::Upstream(upstream.name.clone());
+        let file_prefix = format!("upstreams[{i}].");
+        let list = List { settings: &mut settings, owner, file_prefix };
+        upstream_settings(list, upstream);
+    }
+    for (i, pool) in pools.iter().enumerate() {
+        let owner = Owner::Pool(pool.name.clone());
+        let list = List { settings: &mut settings, owner, file_prefix: format!("pools[{i}].") };
+        pool_settings(list, pool);
+    }
+    settings
+}
+
+/// Certificates can be renewed; whether there is TLS at all is decided when the socket is opened.
+fn tls_settings(list: &mut List<'_>, tls: Option<&TlsConfig>) {
+    list.fixed("tls", if tls.is_some() { "on" } else { "off" });
+    if let Some(TlsConfig { cert, key }) = tls {
+        list.live("tls.cert", cert.display());
+        list.live("tls.key", key.display());
+    }
+}
+
+/// A pool opens its journal when it starts.
+fn journal_settings(list: &mut List<'_>, journal: Option<&JournalConfig>) {
+    list.fixed("journal", if journal.is_some() { "on" } else { "off" });
+    if let Some(JournalConfig { folder, file_bytes_max, files_max }) = journal {
+        list.fixed("journal.folder", folder.display());
+        list.fixed("journal.file_size_max", format_size(*file_bytes_max));
+        list.fixed("journal.files_max", files_max);
+    }
+}
+
+fn limit_settings(list: &mut List<'_>, limits: &LimitsConfig) {
+    let LimitsConfig {
+        body_bytes_max,
+        header_timeout,
+        body_timeout,
+        header_bytes_max,
+        connections_max,
+        held_bytes_max,
+        names_per_key_max,
+    } = limits;
+    list.live("limits.body_size_max", format_size(*body_bytes_max));
+    list.live("limits.header_timeout", format_duration(*header_timeout));
+    list.live("limits.body_timeout", format_duration(*body_timeout));
+    list.live("limits.header_size_max", format_size((*header_bytes_max).into()));
+    list.live("limits.connections_max", connections_max);
+    list.live("limits.held_size_max", format_size(*held_bytes_max));
+    list.live("limits.names_per_key_max", names_per_key_max);
+}
+
+fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
+    let UpstreamConfig {
+        name: _,
+        url,
+        dialects: Dialects { openai, anthropic },
+        credential,
+        aliases,
+        slots,
+        timeouts: UpstreamTimeouts { connect, first_byte, idle, total },
+        health,
+        breaker: BreakerConfig { failures, open_for },
+        ca,
+        idle_connections_max,
+    } = upstream;
+    let spoken = [("openai", openai), ("anthropic", anthropic)];
+    let spoken: Vec<&str> = spoken.iter().filter(|(_, speaks)| **speaks).map(|(d, _)| *d).collect();
+    let aliases = aliases.iter().map(|(model, name)| format!("{model} as {name}"));
+    list.live("url", url);
+    list.live("dialects", spoken.join(", "));
+    list.secret("credential", credential.as_ref().map(|Credential { secret }| secret));
+    list.live_option("aliases", some_words(aliases.collect()));
+    list.live_option("slots", *slots);
+    list.live("timeouts.connect", format_duration(*connect));
+    list.live("timeouts.first_byte", format_duration(*first_byte));
+    list.live("timeouts.idle", format_duration(*idle));
+    list.live("timeouts.total", format_duration(*total));
+    list.live("health", if health.is_some() { "on" } else { "off" });
+    if let Some(HealthConfig { path, every, timeout, unhealthy_after, healthy_after }) = health {
+        list.live("health.path", path);
+        list.live("health.every", format_duration(*every));
+        list.live("health.timeout", format_duration(*timeout));
+        list.live("health.unhealthy_after", unhealthy_after);
+        list.live("health.healthy_after", healthy_after);
+    }
+    list.live("breaker.failures", failures);
+    list.live("breaker.open_for", format_duration(*open_for));
+    list.live_option("ca", ca.as_ref().map(|path| path.display()));
+    list.live("idle_connections_max", idle_connections_max);
+}
+
+fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
+    let PoolConfig {
+        name: _,
+        capacity,
+        policy,
+        max_queue,
+        queue_timeout,
+        brownout,
+        models,
+        workers,
+        retries,
+        cost,
+    } = pool;
+    list.live("models", models.iter().map(model_words).collect::<Vec<_>>().join(", "));
+    list.live("workers", workers.join(", "));
+    list.live("capacity", capacity);
+    list.live("policy", format_policy(policy));
+    // A pool's state machine has no event for these three: they are fixed from its first line on.
+    list.fixed("max_queue", max_queue);
+    list.fixed("queue_timeout", format_duration(*queue_timeout));
+    let wait: Option<Duration> = brownout.map(|BrownoutConfig { wait, .. }| wait);
+    list.fixed_option("brownout.wait", wait.map(format_duration));
+    if let Some(BrownoutConfig { wait: _, max_tokens }) = brownout {
+        list.live("brownout.max_tokens", max_tokens);
+    }
+    list.live("retries", retries);
+    cost_settings(&mut list, cost);
+}
+
+fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {
+    let CostConfig {
+        input_milli,
+        cached_milli,
+        output_milli,
+        output_default,
+        max_tokens_default,
+        tokenizer,
+    } = cost;
+    let tokenizer = match tokenizer {
+        Tokenizer::Learned => "learned",
+        Tokenizer::O200k => "o200k",
+        Tokenizer::Cl100k => "cl100k",
+    };
+    list.live("cost.input", format_thousandths(*input_milli));
+    list.live("cost.cached_input", format_thousandths(*cached_milli));
+    list.live("cost.output", format_thousandths(*output_milli));
+    list.live("cost.output_default", output_default);
+    list.live("cost.max_tokens_default", max_tokens_default);
+    list.live("cost.tokenizer", tokenizer);
+}
+
+fn model_words(ModelConfig { name, upstream_name }: &ModelConfig) -> String {
+    match upstream_name {
+        Some(upstream_name) => format!("{name} as {upstream_name}"),
+        None => name.clone(),
+    }
+}
+
+fn some_words(words: Vec<String>) -> Option<String> {
+    (!words.is_empty()).then(|| words.join(", "))
+}

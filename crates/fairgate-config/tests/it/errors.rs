@@ -1,0 +1,331 @@
+//! What is wrong is told with its place, its field and what would be right; all of it, in order.
+
+use std::path::Path;
+
+use fairgate_config::Config;
+
+use crate::support::{LEAST, environment, errors};
+
+#[test]
+fn all_errors_are_told_in_order_of_line() {
+    let lines = errors(
+        "\
+pools:
+  - name: llama
+    models: [a, a]
+    workers: [vlm-a]
+    max_queue: 0
+lisetn: 127.0.0.1:8080
+upstreams:
+  - name: vllm-a
+    url: ftp://host
+drain_grace: 2h
+",
+    );
+    assert_eq!(
+        lines,
+        [
+            r#"fairgate.yaml:3:17: pools[0].models[1]: the model "a" is listed twice"#,
+            r#"fairgate.yaml:4:15: pools[0].workers[0]: no upstream is called "vlm-a"; did you mean "vllm-a"?"#,
+            "fairgate.yaml:5:16: pools[0].max_queue: must be an integer from 1 to 1000000, not 0",
+            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, admin, journal, limits, upstreams, pools"#,
+            "fairgate.yaml:9:10: upstreams[0].url: must start with http:// or https:// (such as http://10.0.0.5:8000 or https://api.openai.com)",
+            "fairgate.yaml:10:14: drain_grace: must be a duration from 0ms to 1h, not 2h",
+        ]
+    );
+}
+
+/// Each change of the least configuration, with the place of the one error that it makes marked by `▸`.
+const SINGLE: &[(&str, &str, &str)] = &[
+    (
+        "upstreams:",
+        "listen: ▸8080\nupstreams:",
+        r#"listen: must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or "[::]:8080""#,
+    ),
+    (
+        "upstreams:",
+        "listen: ▸localhost:80\nupstreams:",
+        r#"listen: must be an address with a port, such as 127.0.0.1:8080, 0.0.0.0:443 or "[::]:8080""#,
+    ),
+    ("slots: 16", "slots: ▸0", "upstreams[0].slots: must be an integer from 1 to 1000000, not 0"),
+    (
+        "slots: 16",
+        r#"slots: ▸"16""#,
+        r#"upstreams[0].slots: must be an integer from 1 to 1000000, not the text "16""#,
+    ),
+    (
+        "slots: 16",
+        "slots: ▸1.5",
+        "upstreams[0].slots: must be an integer from 1 to 1000000, not 1.5",
+    ),
+    ("slots: 16", "slots: ▸-1", "upstreams[0].slots: must be an integer from 1 to 1000000, not -1"),
+    (
+        "slots: 16",
+        "▸slots: ",
+        "upstreams[0].slots: has no value: give one ({} for a section with its defaults), or remove it",
+    ),
+    ("slots: 16", "slots: 16, ▸slots: 8", "upstreams[0].slots: is given twice, first on line 2"),
+    (
+        "slots: 16",
+        "slots: 16, ▸<<: {}",
+        "upstreams[0].<<: merging is not supported: repeat the fields, or alias a whole value",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, timeouts: {connect: ▸5}",
+        "upstreams[0].timeouts.connect: must be a duration such as 750ms, 30s, 5m or 1h, not 5",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, timeouts: {idle: ▸0s}",
+        "upstreams[0].timeouts.idle: must be a duration from 1ms to 24h, not 0s",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, dialects: [openai, ▸antropic]",
+        r#"upstreams[0].dialects[1]: must be one of openai, anthropic, not antropic; did you mean "anthropic"?"#,
+    ),
+    (
+        "slots: 16",
+        "slots: 16, dialects: ▸[]",
+        "upstreams[0].dialects: must have at least one element",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, health: {path: ▸health}",
+        "upstreams[0].health.path: must be a path that starts with /, such as /health",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, ca: ▸tls/company-ca.pem",
+        "upstreams[0].ca: has no meaning where url starts with http://: remove it, or use https://",
+    ),
+    (
+        "slots: 8",
+        "slots: 8, ca: ▸tls/none.pem",
+        r#"upstreams[1].ca: there is no file "tls/none.pem""#,
+    ),
+    (
+        "slots: 16",
+        "slots: 16, aliases: {llama-9b: ▸x}",
+        r#"upstreams[0].aliases.llama-9b: no pool with the worker "vllm-a" has the model "llama-9b"; did you mean "llama-8b"?"#,
+    ),
+    (
+        "workers: [vllm-a, vllm-b]",
+        "workers: [vllm-a, ▸vllm-a]",
+        r#"pools[0].workers[1]: the upstream "vllm-a" is listed twice"#,
+    ),
+    ("[llama-8b]", "▸llama-8b", "pools[0].models: must be a list, not llama-8b"),
+    (
+        "[llama-8b]",
+        "[▸two words]",
+        "pools[0].models[0]: must be the name of a model: 1 to 256 bytes without spaces",
+    ),
+    (
+        "name: llama,",
+        "name: ▸../llama,",
+        "pools[0].name: must be a name of 1 to 64 letters, digits, -, _ and ., that starts with a letter or digit",
+    ),
+    (
+        "models:",
+        "cost: {input: ▸0.0001}, models:",
+        "pools[0].cost.input: must be a decimal from 0 to 1000 of at most 3 places, not 0.0001",
+    ),
+    (
+        "models:",
+        "cost: ▸{input: 0, output: 0}, models:",
+        "pools[0].cost: input and output cannot both be 0: requests would cost nothing, and nothing be shared",
+    ),
+    ("models:", "partition: ▸yes, models:", "pools[0].partition: must be true or false, not yes"),
+    (
+        "models:",
+        "policy: {share: {by: tenant}}, partition: ▸true, models:",
+        "pools[0].partition: is for the default policy: set partition in the root node of policy instead",
+    ),
+    (
+        "models:",
+        "policy: ▸fair, models:",
+        "pools[0].policy: must be a node: a mapping with share, drr or load",
+    ),
+    (
+        "models:",
+        "policy: {▸shares: {by: tenant}}, models:",
+        r#"pools[0].policy.shares: unknown: a node is one of share, drr, load; did you mean "share"?"#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, weights: {▸a.b: 0}}}, models:",
+        "pools[0].policy.share.weights.a.b: must be an integer of 1 or more, not 0",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, ▸weigths: {}}}, models:",
+        "pools[0].policy.share.weigths: unknown; known here: by, weights, default_weight, caps, default_cap, partition, queue, inside",
+    ),
+    ("models:", "policy: {▸share: {}}, models:", "pools[0].policy.share.by: is missing"),
+    (
+        "models:",
+        "policy: {load: {▸by: agent}}, models:",
+        "pools[0].policy.load.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: group, inside: {share: {▸by: session}}}}, models:",
+        "pools[0].policy.share.inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key",
+    ),
+    (
+        "models:",
+        "policy: {drr: {by: class, classes: [{name: a, quantum: 1}, {name: b, quantum: 1, inside: {load: {▸by: agent}}}]}}, models:",
+        "pools[0].policy.drr.classes[1].inside.load.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, inside: {share: {▸by: project}}}}, models:",
+        "pools[0].policy.share.inside.share.by: no request to the gateway carries a project: share by group, tenant, key, class, agent or session",
+    ),
+    (
+        "upstreams:",
+        "limits: ▸{body_size_max: 2GiB}\nupstreams:",
+        "limits: held_size_max must be at least body_size_max, or the largest body never fits",
+    ),
+    (
+        "upstreams:",
+        "limits: {body_size_max: ▸64}\nupstreams:",
+        "limits.body_size_max: must be a size such as 512B, 64KiB, 64MiB or 1GB, not 64",
+    ),
+    (
+        "upstreams:",
+        "limits: {header_size_max: ▸1KiB}\nupstreams:",
+        "limits.header_size_max: must be a size from 8KiB to 1MiB, not 1KiB",
+    ),
+    (
+        "upstreams:",
+        "admin: {listen: ▸127.0.0.1:8080}\nupstreams:",
+        "admin.listen: is where clients connect: give another address, or remove it to share that one",
+    ),
+    (
+        "upstreams:",
+        "▸tls: {cert: tls/fullchain.pem}\nupstreams:",
+        "tls.key: is missing: a PEM file, the private key",
+    ),
+    (
+        "upstreams:",
+        "▸journal:\nupstreams:",
+        "journal: has no value: give one ({} for a section with its defaults), or remove it",
+    ),
+    (
+        "upstreams:",
+        "store: {url: ▸sqlite://x}\nupstreams:",
+        "store.url: must be sqlite: and a path, such as sqlite:fairgate.db or sqlite:/var/lib/fairgate.db",
+    ),
+];
+
+#[test]
+fn single_errors() {
+    for (old, new, expected) in SINGLE {
+        assert!(LEAST.contains(old), "{old}");
+        let marked = LEAST.replacen(old, new, 1);
+        let before: Vec<&str> = marked.split('▸').next().expect("a start").split('\n').collect();
+        let column = before.last().expect("a line").chars().count() + 1;
+        let expected = format!("fairgate.yaml:{}:{column}: {expected}", before.len());
+        assert_eq!(errors(&marked.replace('▸', "")), [expected], "{marked}");
+    }
+}
+
+#[test]
+fn errors_elsewhere() {
+    for (old, new, expected) in [
+        (
+            "slots: 16",
+            "slot: 16",
+            &[
+                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max"#,
+                r#"5:5: pools[0].capacity: is missing: how many requests may fly at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
+            ][..],
+        ),
+        (
+            "slots: 16}",
+            "}",
+            &[
+                r#"5:5: pools[0].capacity: is missing: how many requests may fly at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
+            ][..],
+        ),
+        (
+            "name: vllm-b",
+            "name: vllm-a",
+            &[
+                r#"3:5: upstreams[1]: another upstream is called "vllm-a", on line 2"#,
+                r#"5:57: pools[0].workers[1]: no upstream is called "vllm-b"; did you mean "vllm-a"?"#,
+            ][..],
+        ),
+        (
+            "models: [llama-8b], ",
+            "",
+            &["5:5: pools[0].models: is missing: the models that it serves"][..],
+        ),
+    ] {
+        assert!(LEAST.contains(old), "{old}");
+        let expected: Vec<String> = expected.iter().map(|e| format!("fairgate.yaml:{e}")).collect();
+        assert_eq!(errors(&LEAST.replacen(old, new, 1)), expected, "{old} → {new}");
+    }
+}
+
+#[test]
+fn slots_are_not_counted_twice() {
+    let text = format!("{LEAST}  - {{name: other, models: [x], workers: [vllm-b], capacity: 1}}\n");
+    assert_eq!(
+        errors(&text),
+        [
+            r#"fairgate.yaml:6:42: pools[1].workers[0]: the upstream "vllm-b" works for pools[0] already and has slots, which each pool would count for itself: list it a second time under another name with its own part of the slots, or remove its slots"#
+        ]
+    );
+}
+
+#[test]
+fn names_and_models_are_unique_across_pools() {
+    let text =
+        format!("{LEAST}  - {{name: llama, models: [llama-8b], workers: [vllm-a], capacity: 1}}\n");
+    let text = text.replace(", slots: 16", "").replace("vllm-b]", "vllm-b], capacity: 2");
+    assert_eq!(
+        errors(&text),
+        [
+            r#"fairgate.yaml:6:5: pools[1]: another pool is called "llama", on line 5"#,
+            r#"fairgate.yaml:6:28: pools[1].models[0]: the model "llama-8b" is in pools[0] already: a request for it must lead to one pool"#,
+        ]
+    );
+}
+
+#[test]
+fn one_mistake_is_one_error() {
+    // An upstream that is wrong is still known by its name, and its slots do not make the capacity missing.
+    let text = LEAST.replace("http://10.0.0.11:8000, slots: 16", "10.0.0.11:8000, slots: many");
+    let fields: Vec<String> = errors(&text)
+        .iter()
+        .map(|line| line.split(": ").nth(1).expect("a field").to_owned())
+        .collect();
+    assert_eq!(fields, ["upstreams[0].url", "upstreams[0].slots"]);
+}
+
+#[test]
+fn a_file_that_is_no_configuration() {
+    for (text, expected) in [
+        ("", "1:1: is empty: a configuration has at least upstreams and pools"),
+        (
+            "hello\n",
+            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, admin, journal, limits, upstreams, pools",
+        ),
+        ("{}\n", "1:1: upstreams: is missing: at least one backend"),
+        ("a: [\n", "1:4: is not YAML: unclosed bracket '['"),
+    ] {
+        assert_eq!(errors(text)[0], format!("fairgate.yaml:{expected}"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let error = Config::from_file(Path::new("no/such.yaml"), &environment()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no/such.yaml: cannot be read: No such file or directory (os error 2)"
+    );
+}

@@ -1,0 +1,11 @@
+//! What the crate promises, seen from outside.
+
+mod document;
+mod errors;
+mod example;
+mod mutations;
+mod options;
+mod reload;
+mod secrets;
+mod support;
+mod values;

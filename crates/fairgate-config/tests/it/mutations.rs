@@ -1,0 +1,166 @@
+//! Damaged files: reading never panics, every error has a place in the file, and what is right after all reads the same
+//! again.
+
+use fairgate_config::ConfigErrors;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{TestCaseResult, TestRunner};
+
+use crate::support::{Folder, SECRET, repository};
+
+#[derive(Clone, Debug)]
+enum Damage {
+    DropLine(Index),
+    RepeatLine(Index),
+    SwapLines(Index, Index),
+    Indent(Index),
+    Uncomment(Index),
+    ChangeChar(Index, char),
+    InsertText(Index, &'static str),
+    Cut(Index),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let pieces = prop::sample::select(vec![
+        "[",
+        "]",
+        "{",
+        "}",
+        ":",
+        "- ",
+        "&a ",
+        "*a",
+        "!t ",
+        "|\n",
+        ">\n",
+        "\"",
+        "'",
+        "%",
+        "\t",
+        "---\n",
+        "...\n",
+        "? ",
+        "<<: ",
+        "~",
+        "0",
+        "-1",
+        "1e9",
+        "999999999999999999999",
+        "ms",
+        "null",
+        "\u{0}",
+        "\u{feff}",
+        "é",
+    ]);
+    let index = any::<Index>;
+    prop_oneof![
+        index().prop_map(Damage::DropLine),
+        index().prop_map(Damage::RepeatLine),
+        (index(), index()).prop_map(|(a, b)| Damage::SwapLines(a, b)),
+        index().prop_map(Damage::Indent),
+        index().prop_map(Damage::Uncomment),
+        (index(), any::<char>()).prop_map(|(at, c)| Damage::ChangeChar(at, c)),
+        (index(), pieces).prop_map(|(at, piece)| Damage::InsertText(at, piece)),
+        index().prop_map(Damage::Cut),
+    ]
+}
+
+fn damaged(text: &str, damages: &[Damage]) -> String {
+    damages.iter().fold(text.to_owned(), |text, damage| apply(&text, damage))
+}
+
+fn apply(text: &str, damage: &Damage) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut chars: Vec<char> = text.chars().collect();
+    if lines.is_empty() || chars.is_empty() {
+        return text.to_owned();
+    }
+    match damage {
+        Damage::DropLine(at) => drop(lines.remove(at.index(lines.len()))),
+        Damage::RepeatLine(at) => {
+            let at = at.index(lines.len());
+            lines.insert(at, lines[at].clone());
+        }
+        Damage::SwapLines(a, b) => {
+            let (a, b) = (a.index(lines.len()), b.index(lines.len()));
+            lines.swap(a, b);
+        }
+        Damage::Indent(at) => {
+            let at = at.index(lines.len());
+            lines[at].insert_str(0, "  ");
+        }
+        Damage::Uncomment(at) => {
+            let at = at.index(lines.len());
+            lines[at] = lines[at].replacen('#', "", 1);
+        }
+        Damage::ChangeChar(at, c) => {
+            let at = at.index(chars.len());
+            chars[at] = *c;
+            return chars.into_iter().collect();
+        }
+        Damage::InsertText(at, piece) => {
+            let at = at.index(chars.len());
+            chars.splice(at..at, piece.chars());
+            return chars.into_iter().collect();
+        }
+        Damage::Cut(at) => {
+            chars.truncate(at.index(chars.len()));
+            return chars.into_iter().collect();
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Runs a property over that many random inputs; a failure shows the smallest input that was found for it.
+fn over<S: Strategy>(cases: u32, inputs: S, property: impl Fn(S::Value) -> TestCaseResult) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    if let Err(failure) = TestRunner::new(config).run(&inputs, property) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn damaged_files_are_refused_with_places() {
+    let folder = Folder::new();
+    let example = repository("examples/fairgate.yaml");
+    over(10_000, prop::collection::vec(damage(), 1..6), |damages| {
+        let text = damaged(&example, &damages);
+        match folder.parse(&text) {
+            Ok(config) => prop_assert_eq!(folder.parse(&text), Ok(config)),
+            Err(errors) => check_places(&errors, line_count(&text))?,
+        }
+        Ok(())
+    });
+}
+
+/// How many lines YAML sees: a carriage return by itself ends one too.
+fn line_count(text: &str) -> usize {
+    text.replace("\r\n", "\n").replace('\r', "\n").lines().count()
+}
+
+fn check_places(errors: &ConfigErrors, lines: usize) -> TestCaseResult {
+    let mut last = None;
+    for error in errors.iter() {
+        let place = error.place.expect("every error has a place");
+        // What is missing at the end of a text is missing from the line after it.
+        prop_assert!((1..=lines + 1).contains(&place.line), "{error} of {lines}");
+        prop_assert!(place.column >= 1);
+        prop_assert!(!error.message.is_empty());
+        prop_assert!(last <= error.place, "in order: {errors}");
+        prop_assert!(!error.to_string().contains(SECRET));
+        last = error.place;
+    }
+    prop_assert!(last.is_some());
+    Ok(())
+}
+
+#[test]
+fn any_text_at_all_is_read_without_a_panic() {
+    let folder = Folder::new();
+    over(10_000, "(?s).{0,200}", |text| {
+        if let Err(errors) = folder.parse(&text) {
+            check_places(&errors, line_count(&text))?;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,247 @@
+//! Every option there is: it is known, it does something, and its default is what the document says.
+
+use std::collections::BTreeSet;
+
+use fairgate_config::Config;
+use serde_json::{Value, json};
+
+use crate::document::{Row, rows};
+use crate::support::Folder;
+
+/// Every option by its path, with a value that is not its default.
+const OPTIONS: &[(&str, &str)] = &[
+    ("listen", "0.0.0.0:9090"),
+    ("tls", r#"{"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"}"#),
+    ("tls.cert", "tls/other.pem"),
+    ("tls.key", "tls/other.pem"),
+    ("data_dir", "elsewhere"),
+    ("drain_grace", "5s"),
+    ("store", r#"{"keep_days": 7}"#),
+    ("store.url", "sqlite:other.db"),
+    ("store.keep_days", "7"),
+    ("admin", r#"{"token": {"env": "FAIRGATE_ADMIN_TOKEN"}}"#),
+    ("admin.token", r#"{"env": "FAIRGATE_ADMIN_TOKEN"}"#),
+    ("admin.listen", "127.0.0.1:8081"),
+    ("journal", "{}"),
+    ("journal.folder", "elsewhere"),
+    ("journal.file_size_max", "1MiB"),
+    ("journal.files_max", "4"),
+    ("limits", r#"{"connections_max": 7}"#),
+    ("limits.body_size_max", "1MB"),
+    ("limits.header_timeout", "1s"),
+    ("limits.body_timeout", "1s"),
+    ("limits.header_size_max", "16KiB"),
+    ("limits.connections_max", "7"),
+    ("limits.held_size_max", "2GiB"),
+    ("limits.names_per_key_max", "7"),
+    ("upstreams", r#"[{"name": "vllm", "url": "http://10.0.0.99"}]"#),
+    ("upstreams[].name", "other"),
+    ("upstreams[].url", "https://10.0.0.99"),
+    ("upstreams[].dialects", r#"["anthropic"]"#),
+    ("upstreams[].credential", r#"{"env": "OPENAI_API_KEY"}"#),
+    ("upstreams[].aliases", r#"{"llama": "llama-fp8"}"#),
+    ("upstreams[].slots", "7"),
+    ("upstreams[].timeouts", r#"{"connect": "1s"}"#),
+    ("upstreams[].timeouts.connect", "1s"),
+    ("upstreams[].timeouts.first_byte", "1s"),
+    ("upstreams[].timeouts.idle", "1s"),
+    ("upstreams[].timeouts.total", "1s"),
+    ("upstreams[].health", "{}"),
+    ("upstreams[].health.path", "/ping"),
+    ("upstreams[].health.every", "1s"),
+    ("upstreams[].health.timeout", "1s"),
+    ("upstreams[].health.unhealthy_after", "7"),
+    ("upstreams[].health.healthy_after", "7"),
+    ("upstreams[].breaker", r#"{"failures": 7}"#),
+    ("upstreams[].breaker.failures", "7"),
+    ("upstreams[].breaker.open_for", "1s"),
+    ("upstreams[].ca", "tls/company-ca.pem"),
+    ("upstreams[].idle_connections_max", "7"),
+    ("pools", r#"[{"name": "llama", "models": ["x"], "workers": ["vllm"], "capacity": 4}]"#),
+    ("pools[].name", "other"),
+    ("pools[].models", r#"["x"]"#),
+    ("pools[].models[].name", "x"),
+    ("pools[].models[].upstream_name", "x"),
+    ("pools[].workers", r#"["vllm", "spare"]"#),
+    ("pools[].capacity", "7"),
+    ("pools[].policy", r#"{"share": {"by": "tenant"}}"#),
+    ("pools[].partition", "true"),
+    ("pools[].max_queue", "7"),
+    ("pools[].queue_timeout", "1s"),
+    ("pools[].brownout", "{}"),
+    ("pools[].brownout.wait", "1s"),
+    ("pools[].brownout.max_tokens", "7"),
+    ("pools[].retries", "7"),
+    ("pools[].cost", r#"{"input": 0.5}"#),
+    ("pools[].cost.input", "0.5"),
+    ("pools[].cost.cached_input", "0.5"),
+    ("pools[].cost.output", "0.5"),
+    ("pools[].cost.output_default", "7"),
+    ("pools[].cost.max_tokens_default", "7"),
+    ("pools[].cost.tokenizer", "o200k"),
+];
+
+/// A configuration in which the option can be set: the least, with the sections around the option.
+fn base(option: &str) -> Value {
+    let mut base = json!({
+        "upstreams": [
+            {"name": "vllm", "url": "https://10.0.0.11:8000"},
+            {"name": "spare", "url": "https://10.0.0.12:8000"},
+        ],
+        "pools": [{"name": "llama", "models": [{"name": "llama"}], "workers": ["vllm"], "capacity": 4}],
+    });
+    if option.starts_with("tls.") {
+        base["tls"] = json!({"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"});
+    }
+    if option == "upstreams[].name" {
+        base["pools"][0]["workers"] = json!(["spare"]);
+    }
+    if let Some((section, _)) = option.rsplit_once('.') {
+        let section = at(&mut base, section);
+        if section.is_null() {
+            *section = json!({});
+        }
+    }
+    base
+}
+
+/// What a path leads to; the first element of lists.
+fn at<'a>(value: &'a mut Value, path: &str) -> &'a mut Value {
+    path.split('.').fold(value, |value, step| match step.strip_suffix("[]") {
+        Some(list) => &mut value[list][0],
+        None => &mut value[step],
+    })
+}
+
+/// JSON where it is some, else text.
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+fn with(option: &str, text: &str) -> Value {
+    let mut changed = base(option);
+    *at(&mut changed, option) = value(text);
+    changed
+}
+
+fn read(folder: &Folder, text: &Value) -> Config {
+    folder.parse(&text.to_string()).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
+}
+
+/// The fields that are known where one is not.
+fn known_at(folder: &Folder, section: &str) -> Vec<String> {
+    let unknown = if section.is_empty() { "?".to_owned() } else { format!("{section}.?") };
+    let mut text = base(&unknown);
+    *at(&mut text, &unknown) = json!(0);
+    let errors = folder.parse(&text.to_string()).expect_err("it has an unknown field");
+    let list = errors.iter().find_map(|error| error.message.strip_prefix("unknown; known here: "));
+    list.expect("it lists them").split(", ").map(str::to_owned).collect()
+}
+
+fn listed() -> BTreeSet<String> {
+    OPTIONS.iter().map(|(option, _)| (*option).to_owned()).collect()
+}
+
+#[test]
+fn every_option_that_is_known_is_listed() {
+    let folder = Folder::new();
+    let holders = OPTIONS.iter().filter_map(|(option, _)| Some(option.rsplit_once('.')?.0));
+    let sections: BTreeSet<&str> = holders.chain([""]).collect();
+    let mut known = BTreeSet::new();
+    for section in sections {
+        let dot = if section.is_empty() { "" } else { "." };
+        known.extend(known_at(&folder, section).iter().map(|name| format!("{section}{dot}{name}")));
+    }
+    assert_eq!(known, listed());
+}
+
+#[test]
+fn every_option_does_something() {
+    let folder = Folder::new();
+    for (option, sample) in OPTIONS {
+        let before = read(&folder, &base(option));
+        let after = read(&folder, &with(option, sample));
+        assert_ne!(before, after, "{option}: {sample}");
+    }
+}
+
+#[test]
+fn every_option_is_documented() {
+    let documented: Vec<String> = rows().into_iter().map(|row| row.option).collect();
+    let once: BTreeSet<String> = documented.iter().cloned().collect();
+    assert_eq!(once.len(), documented.len(), "none is documented twice");
+    assert_eq!(once, listed());
+}
+
+#[test]
+fn defaults_are_as_documented() {
+    let folder = Folder::new();
+    let mut compared = 0;
+    for Row { option, default, .. } in rows() {
+        let base = base(&option);
+        let sample = OPTIONS.iter().find(|(name, _)| **name == option).expect("listed").1;
+        match default.strip_prefix('`').and_then(|default| default.strip_suffix('`')) {
+            Some("[openai]") => {
+                assert_eq!(read(&folder, &with(&option, r#"["openai"]"#)), read(&folder, &base));
+            }
+            Some(default) => {
+                let stated = read(&folder, &with(&option, default));
+                assert_eq!(stated, read(&folder, &base), "{option}: {default}");
+                compared += 1;
+            }
+            None if default.starts_with("required") => {
+                let mut without = base;
+                let (holder, name) = option.rsplit_once('.').unwrap_or(("", &option));
+                let holder =
+                    if holder.is_empty() { &mut without } else { at(&mut without, holder) };
+                holder.as_object_mut().expect("a mapping").remove(name).expect("it was there");
+                let errors = folder.parse(&without.to_string()).expect_err("it is required");
+                assert!(errors.to_string().contains("is missing: "), "{option}: {errors}");
+            }
+            // What is none or off by default is so before it is set.
+            None if default == "none" || default == "off" => {
+                let before = read(&folder, &base);
+                let words = match folder.reload(&before, &with(&option, sample).to_string()) {
+                    Ok(plan) => plan.changes.iter().map(ToString::to_string).collect(),
+                    Err(errors) => errors.to_string(),
+                };
+                let found = match &*option {
+                    "pools[].models[].upstream_name" => words.contains("llama → llama as x"),
+                    "pools[].brownout" => words.contains("none → 750ms"),
+                    _ => words.contains(&format!("{default} → ")),
+                };
+                assert!(found, "{option}: {words}");
+            }
+            None => assert!(["pools[].capacity", "pools[].policy"].contains(&&*option), "{option}"),
+        }
+    }
+    assert!(compared > 35, "defaults were found: {compared}");
+}
+
+#[test]
+fn what_needs_a_restart_is_as_documented() {
+    let folder = Folder::new();
+    for Row { option, change, .. } in rows() {
+        let before = read(&folder, &base(&option));
+        let sample = OPTIONS.iter().find(|(name, _)| **name == option).expect("listed").1;
+        match folder.reload(&before, &with(&option, sample).to_string()) {
+            Ok(plan) => {
+                assert_eq!(change, "live", "{option}");
+                assert!(!plan.is_empty(), "{option}: the plan says nothing");
+            }
+            Err(errors) => assert_eq!(change, "restart", "{option}: {errors}"),
+        }
+    }
+}
+
+#[test]
+fn capacity_is_the_sum_of_slots_unless_it_is_stated() {
+    let folder = Folder::new();
+    let mut text = base("");
+    text["upstreams"][0]["slots"] = json!(16);
+    text["upstreams"][1]["slots"] = json!(8);
+    text["pools"][0]["workers"] = json!(["vllm", "spare"]);
+    assert_eq!(read(&folder, &text).pools[0].capacity, 4);
+    text["pools"][0].as_object_mut().expect("a pool").remove("capacity");
+    assert_eq!(read(&folder, &text).pools[0].capacity, 24);
+}

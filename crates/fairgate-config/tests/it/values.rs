@@ -1,0 +1,89 @@
+//! What a right file means.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fairgate_config::{Config, Dialects};
+use fairgate_journal::format_policy;
+
+use crate::support::{Folder, LEAST};
+
+#[test]
+fn what_is_not_stated_has_its_default() {
+    let folder = Folder::new();
+    let config = folder.parse(LEAST).expect("it is right");
+    let url = format!("sqlite:{}", folder.path().join("fairgate-data/fairgate.db").display());
+    assert_eq!(config.listen, "127.0.0.1:8080".parse().expect("an address"));
+    assert_eq!(config.store.url.expose(), url);
+    assert_eq!(config.limits.held_bytes_max, 1 << 30);
+    assert_eq!(config.journal, None);
+    let [a, _] = &config.upstreams[..] else { panic!("two") };
+    assert_eq!(a.dialects, Dialects { openai: true, anthropic: false });
+    assert_eq!(a.timeouts.total, Duration::from_secs(3600));
+    let [pool] = &config.pools[..] else { panic!("one") };
+    assert_eq!((pool.capacity, pool.max_queue, pool.retries), (24, 10_000, 1));
+    assert_eq!(pool.brownout, None);
+    assert_eq!(
+        format_policy(&pool.policy),
+        r#"{"share":{"by":"group","inside":{"share":{"by":"tenant","inside":{"share":{"by":"key"}}}}}}"#
+    );
+}
+
+#[test]
+fn the_default_tree_can_be_partitioned() {
+    let text = LEAST.replace("models:", "partition: true, models:");
+    let config = Folder::new().parse(&text).expect("it is right");
+    let policy = format_policy(&config.pools[0].policy);
+    assert!(policy.starts_with(r#"{"share":{"by":"group","partition":true,"inside""#), "{policy}");
+}
+
+#[test]
+fn a_tree_is_the_journal_s() {
+    let tree = r#"{"drr":{"by":"class","classes":[{"name":"01","quantum":7,"busy_fraction":0.75},{"name":"true","quantum":1,"inside":{"share":{"by":"tenant","weights":{"a.b":3},"inside":{"load":{"by":"session"}}}}}]}}"#;
+    let config = Folder::new()
+        .parse(&LEAST.replace("models:", &format!("policy: {tree}, models:")))
+        .expect("it is right");
+    assert_eq!(config.pools[0].policy, fairgate_journal::parse_policy(tree).expect("a policy"));
+}
+
+#[test]
+fn an_upstream_without_slots_may_work_for_two_pools() {
+    let text = "\
+upstreams: [{name: api, url: https://api.test/openai/v1/}]
+pools:
+  - {name: a, models: [x], workers: [api], capacity: 4}
+  - {name: b, models: [y], workers: [api], capacity: 4}
+";
+    let config = Folder::new().parse(text).expect("it is right");
+    assert_eq!(config.upstreams[0].path_prefix(), "/openai");
+}
+
+#[test]
+fn embedded_is_one_simulated_model() {
+    let data = Path::new("some-data").to_path_buf();
+    let listen = "127.0.0.1:0".parse().expect("an address");
+    let url: http::Uri = "http://127.0.0.1:4567".parse().expect("a URL");
+    let config = Config::embedded(data, listen, url.clone());
+    assert_eq!(config.store.url.expose(), "sqlite:some-data/fairgate.db");
+    assert_eq!(config.journal.expect("on").folder, Path::new("some-data/journal"));
+    assert_eq!(config.upstreams[0].url, url);
+    let pool = &config.pools[0];
+    assert_eq!((&*pool.name, pool.capacity, &*pool.models[0].name), ("sim", 8, "sim"));
+    assert_eq!(pool.workers, [config.upstreams[0].name.clone()]);
+}
+
+#[test]
+fn embedded_is_what_a_file_could_say() {
+    let folder = Folder::new();
+    let text = "\
+listen: 127.0.0.1:7000
+data_dir: data
+journal: {}
+upstreams: [{name: sim, url: http://127.0.0.1:4567, slots: 8}]
+pools: [{name: sim, models: [sim], workers: [sim]}]
+";
+    let listen = "127.0.0.1:7000".parse().expect("an address");
+    let url = "http://127.0.0.1:4567/".parse().expect("a URL");
+    let embedded = Config::embedded(folder.path().join("data"), listen, url);
+    assert_eq!(folder.parse(text).expect("it is right"), embedded);
+}

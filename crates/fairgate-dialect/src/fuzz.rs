@@ -1,0 +1,248 @@
+//! What the fuzz targets and the property tests call. A finding is a panic.
+
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::ask::TOKENS_MAX;
+use crate::rewrite::refuses_max_tokens;
+use crate::{Ask, Changes, Framing, Measured, Meter, Route, Usage};
+
+/// Fields whose bytes a change may touch.
+const CHANGEABLE: [&str; 5] =
+    ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "stream_options"];
+
+/// Reads any bytes as a request. The first three choose a route and changes, the rest is the body.
+pub fn ask(data: &[u8]) {
+    let Some((&[route, changes, cap], body)) = data.split_first_chunk() else { return };
+    let route = Route::ALL[usize::from(route) % Route::ALL.len()];
+    let changes = Changes {
+        model: (changes & 1 != 0).then_some("up\"stream"),
+        max_tokens: (changes & 2 != 0).then_some(u64::from(cap)),
+        ask_usage: changes & 4 != 0,
+    };
+    check_ask(route, body, changes);
+}
+
+/// Reads any bytes as an answer. The first two choose a route and a framing, the next two how it is cut.
+pub fn meter(data: &[u8]) {
+    let Some((&[route, framing, first, second], body)) = data.split_first_chunk() else { return };
+    let route = Route::ALL[usize::from(route) % Route::ALL.len()];
+    let hide = framing & 4 != 0;
+    let framing = [Framing::Sse, Framing::Json, Framing::Opaque][usize::from(framing & 3) % 3];
+    let sizes = [usize::from(first) + 1, usize::from(second) + 1];
+    check_meter(route, framing, hide, body, &sizes);
+}
+
+/// A body is read if it is JSON, and changes only what it should.
+pub fn check_ask(route: Route, body: &[u8], changes: Changes<'_>) {
+    let grammar = std::str::from_utf8(body)
+        .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
+    let ask = match Ask::read(route, body) {
+        Ok(ask) => ask,
+        Err(bad) => {
+            let readable = serde_json::from_slice::<Map<String, Value>>(body).is_ok();
+            assert!(bad.code != "invalid_json" || !readable, "refused a JSON object: {bad}");
+            return;
+        }
+    };
+    assert!(grammar, "accepted what is no JSON");
+    let text = Bytes::copy_from_slice(body);
+    let changed = ask.changed(route, text.clone(), changes);
+    if changed == text {
+        assert_eq!(changed.as_ptr(), text.as_ptr(), "copied without need");
+    }
+    let again = Ask::read(route, &changed).expect("what was changed can be read");
+    let untouched = ask.changed(route, text, Changes::default());
+    assert_eq!(untouched.len(), body.len());
+    assert_eq!(again.changed(route, changed.clone(), changes), changed, "changed twice");
+    // Numbers out of range and half surrogates are JSON, but no values.
+    let Ok(before) = serde_json::from_slice::<Value>(body) else { return };
+    assert_eq!(remainder(&changed, inserted(route, body, &changed)), remainder(body, 0));
+    let after: Value = serde_json::from_slice(&changed).expect("still a value");
+    assert_eq!(after, expected(route, before, changes));
+}
+
+/// The body as it should be after these changes.
+fn expected(route: Route, mut body: Value, changes: Changes<'_>) -> Value {
+    if let Some(model) = changes.model {
+        body["model"] = model.into();
+    }
+    let caps: &[&str] = match route {
+        Route::ChatCompletions => &["max_tokens", "max_completion_tokens"],
+        Route::Completions | Route::Messages => &["max_tokens"],
+        Route::Responses => &["max_output_tokens"],
+        Route::Embeddings | Route::CountTokens => &[],
+    };
+    let reasoning = body["model"].as_str().is_some_and(refuses_max_tokens);
+    let fresh = if reasoning { caps.last() } else { caps.first() };
+    let least = match route {
+        Route::Messages => {
+            body["thinking"]["budget_tokens"].as_u64().map_or(0, |budget| budget.saturating_add(1))
+        }
+        Route::ChatCompletions | Route::Completions => body["min_tokens"].as_u64().unwrap_or(0),
+        _ => 0,
+    };
+    let least = least.min(TOKENS_MAX);
+    if let (Some(cap), Some(fresh)) = (changes.max_tokens.map(|cap| cap.max(least)), fresh) {
+        let stated: Vec<_> = caps.iter().filter(|&name| body[name].is_u64()).collect();
+        for &&name in &stated {
+            body[name] = body[name].as_u64().map_or(cap, |allowed| allowed.min(cap)).into();
+        }
+        if stated.is_empty() {
+            let null = caps.iter().find(|&&name| body.get(name).is_some());
+            body[null.unwrap_or(fresh)] = cap.into();
+        }
+    }
+    let on_demand = matches!(route, Route::ChatCompletions | Route::Completions);
+    if changes.ask_usage && on_demand && body["stream"] == true {
+        if !body["stream_options"].is_object() {
+            body["stream_options"] = Value::Object(Map::new());
+        }
+        body["stream_options"]["include_usage"] = true.into();
+    }
+    body
+}
+
+/// How many bytes were put in after the opening brace.
+fn inserted(route: Route, body: &[u8], changed: &[u8]) -> usize {
+    let (before, after) = (members(body), members(changed));
+    let new = after.len() - before.len();
+    let of = |members: &[(String, usize, usize)], name: &str| members.iter().any(|m| m.0 == name);
+    let fresh = &after[..new];
+    for (name, ..) in fresh {
+        assert!(CHANGEABLE.contains(&&**name), "{name} was put in");
+        assert!(!of(&before, name) || !matters(route, name), "{name} was put in twice");
+    }
+    let brace = changed.iter().position(|&byte| byte == b'{').map_or(0, |at| at + 1);
+    // Each new member is followed by its comma.
+    fresh.last().map_or(0, |&(_, _, end)| end + 1 - brace)
+}
+
+fn matters(route: Route, name: &str) -> bool {
+    match name {
+        "max_tokens" => {
+            matches!(route, Route::ChatCompletions | Route::Completions | Route::Messages)
+        }
+        "max_completion_tokens" => route == Route::ChatCompletions,
+        "max_output_tokens" => route == Route::Responses,
+        _ => true,
+    }
+}
+
+/// The text without what was put in and without the values of the fields that may change.
+fn remainder(text: &[u8], inserted: usize) -> Vec<u8> {
+    let brace = text.iter().position(|&byte| byte == b'{').map_or(0, |at| at + 1);
+    let mut rest = text[..brace].to_vec();
+    let mut from = brace + inserted;
+    for (name, start, end) in members(text) {
+        if start >= from && CHANGEABLE.contains(&&*name) {
+            rest.extend_from_slice(&text[from..start]);
+            from = end;
+        }
+    }
+    rest.extend_from_slice(&text[from..]);
+    rest
+}
+
+/// The members of an object in order: name, and where the value begins and ends.
+fn members(text: &[u8]) -> Vec<(String, usize, usize)> {
+    struct Members<'a>(Vec<(Value, &'a RawValue)>);
+    impl<'de> serde::Deserialize<'de> for Members<'de> {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            struct Visitor;
+            impl<'de> serde::de::Visitor<'de> for Visitor {
+                type Value = Members<'de>;
+                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.write_str("an object")
+                }
+                fn visit_map<A: serde::de::MapAccess<'de>>(
+                    self,
+                    mut map: A,
+                ) -> Result<Self::Value, A::Error> {
+                    let mut members = Vec::new();
+                    while let Some(member) = map.next_entry()? {
+                        members.push(member);
+                    }
+                    Ok(Members(members))
+                }
+            }
+            deserializer.deserialize_map(Visitor)
+        }
+    }
+    let Ok(Members(members)) = serde_json::from_slice(text) else { return Vec::new() };
+    let base = text.as_ptr().addr();
+    let place = |(name, value): (Value, &RawValue)| {
+        let start = value.get().as_ptr().addr() - base;
+        (name.as_str().unwrap_or_default().to_owned(), start, start + value.get().len())
+    };
+    members.into_iter().map(place).collect()
+}
+
+/// However an answer is cut, the same is forwarded and measured; what was used never shrinks.
+pub fn check_meter(
+    route: Route,
+    framing: Framing,
+    hide: bool,
+    body: &[u8],
+    sizes: &[usize],
+) -> Measured {
+    let whole = metered(route, framing, hide, body, &[body.len().max(1)]);
+    let cut = metered(route, framing, hide, body, sizes);
+    assert_eq!(cut, whole, "cut into pieces of {sizes:?}");
+    let hides = hide && framing == Framing::Sse && route.usage_on_demand();
+    if hides {
+        assert!(is_thinned(&whole.0, body), "more was taken out than events");
+    } else {
+        assert_eq!(whole.0, body, "something was taken out");
+    }
+    whole.1
+}
+
+/// What the client gets, and what is measured, where the chunks have these sizes in turn.
+fn metered(
+    route: Route,
+    framing: Framing,
+    hide: bool,
+    body: &[u8],
+    sizes: &[usize],
+) -> (Vec<u8>, Measured, usize) {
+    let mut meter = Meter::new(route, framing, hide, 1000);
+    let mut client = Vec::new();
+    let mut rest = body;
+    let mut used = Usage::default();
+    let (mut ends, mut firsts) = (0, 0);
+    for &size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (chunk, after) = rest.split_at(size.clamp(1, rest.len()));
+        rest = after;
+        let passed = meter.pass(Bytes::copy_from_slice(chunk));
+        ends += usize::from(passed.terminal);
+        firsts += usize::from(passed.first_token);
+        assert!(passed.terminal || passed.end.is_empty(), "an end without a terminal event");
+        passed.forward.iter().chain(&passed.end).for_each(|part| client.extend_from_slice(part));
+        let so_far = meter.so_far();
+        let grown = so_far.input >= used.input
+            && so_far.cached >= used.cached
+            && so_far.output >= used.output;
+        assert!(grown, "{so_far:?} after {used:?}");
+        used = so_far;
+        let measured = meter.measured();
+        assert!(passed.terminal <= (measured.complete || ends > 0));
+        assert!(measured.usage.cached <= measured.usage.input);
+    }
+    assert!(ends <= 1 && firsts <= 1, "{ends} ends, {firsts} first tokens");
+    let (left, measured) = meter.finish();
+    left.iter().for_each(|part| client.extend_from_slice(part));
+    assert_eq!(meter.finish(), (Vec::new(), measured), "finished twice");
+    (client, measured, firsts)
+}
+
+/// Whether some bytes are others with parts taken out.
+fn is_thinned(thin: &[u8], full: &[u8]) -> bool {
+    let mut full = full.iter();
+    thin.iter().all(|byte| full.any(|other| other == byte))
+}

@@ -1,0 +1,84 @@
+//! The admin API under `/api/v1`, `/metrics`, `/healthz` and `/readyz`. Handlers are thin: they read, ask the part that
+//! knows, and write. Everything that changes something is audited with who did it.
+//!
+//! The admin token opens everything. A tenant's key opens what is about that tenant alone: `/api/v1/me` and its own
+//! requests.
+
+mod api_error;
+mod attempts;
+mod audit;
+mod auth;
+mod body;
+mod budgets;
+mod change;
+mod config;
+mod fairshare;
+mod groups;
+mod health;
+mod keys;
+mod limits;
+mod me;
+mod metrics;
+mod moment;
+mod name;
+mod openapi;
+mod page;
+mod path;
+mod pools;
+mod query;
+mod requests;
+mod story;
+mod tenants;
+mod usage;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use self::api_error::ApiError;
+use crate::app::App;
+
+pub use self::api_error::{ErrorBody, ErrorDetail};
+pub use self::openapi::document;
+
+/// All of it, to be served as it is or beside the routes for clients.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::metrics))
+        .route("/api/v1/openapi.json", get(openapi::serve))
+        .route("/api/v1/groups", get(groups::list).post(groups::create))
+        .route(
+            "/api/v1/groups/{name}",
+            get(groups::show).patch(groups::patch).delete(groups::remove),
+        )
+        .route("/api/v1/tenants", get(tenants::list).post(tenants::create))
+        .route(
+            "/api/v1/tenants/{name}",
+            get(tenants::show).patch(tenants::patch).delete(tenants::remove),
+        )
+        .route("/api/v1/tenants/{name}/budgets", get(budgets::of_tenant))
+        .route("/api/v1/keys", get(keys::list).post(keys::create))
+        .route("/api/v1/keys/{id}", get(keys::show).patch(keys::patch))
+        .route("/api/v1/keys/{id}/rotate", post(keys::rotate))
+        .route("/api/v1/keys/{id}/revoke", post(keys::revoke))
+        .route("/api/v1/keys/{id}/budgets", get(budgets::of_key))
+        .route("/api/v1/usage", get(usage::usage))
+        .route("/api/v1/attempts", get(attempts::list))
+        .route("/api/v1/audit", get(audit::list))
+        .route("/api/v1/pools", get(pools::list))
+        .route("/api/v1/pools/{pool}", get(pools::show))
+        .route("/api/v1/pools/{pool}/hold", post(pools::hold))
+        .route("/api/v1/pools/{pool}/resume", post(pools::resume))
+        .route("/api/v1/config/reload", post(config::reload))
+        .route("/api/v1/fairshare/live", get(fairshare::live))
+        .route("/api/v1/fairshare/live/stream", get(fairshare::stream))
+        .route("/api/v1/requests", get(requests::list))
+        .route("/api/v1/requests/{id}", get(requests::show))
+        .route("/api/v1/me", get(me::me))
+        .fallback(|| async { ApiError::no_path() })
+        .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
+        .with_state(app)
+}

@@ -1,0 +1,166 @@
+//! What the admin API says where it says no: one shape, stable codes.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use fairgate_store::StoreError;
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::live::Unavailable;
+
+/// An error's body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ErrorDetail {
+    /// A stable code, such as `not_found`.
+    pub code: String,
+    /// What happened, what it concerned and what to do.
+    pub message: String,
+    /// The field that is to blame, from the body's or query's top, such as `limits.in_flight`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub field: Option<String>,
+    /// Everything that is wrong with a configuration file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub problems: Vec<ConfigProblem>,
+}
+
+/// One thing that is wrong with a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ConfigProblem {
+    /// The file.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<usize>,
+    /// The column in characters, from 1.
+    pub column: Option<usize>,
+    /// The field, such as `pools[1].workers[0]`.
+    pub field: String,
+    /// What is wrong with it, and what would be right.
+    pub message: String,
+}
+
+/// An error on its way to the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    detail: ErrorDetail,
+    retry_after: Option<Duration>,
+}
+
+impl ApiError {
+    pub(super) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        let detail = ErrorDetail {
+            code: code.to_owned(),
+            message: message.into(),
+            field: None,
+            problems: Vec::new(),
+        };
+        Self { status, detail, retry_after: None }
+    }
+
+    pub(super) fn bad_request(code: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    pub(super) fn not_found(what: &str, name: &str) -> Self {
+        let message = format!("there is no {what} {name:?}");
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    pub(super) fn no_path() -> Self {
+        let message = "there is nothing at this path; see /api/v1/openapi.json for what there is";
+        Self::new(StatusCode::NOT_FOUND, "unknown_path", message)
+    }
+
+    pub(super) fn wrong_method() -> Self {
+        let message = "this path does not take this method; the Allow header names those it takes";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    }
+
+    pub(super) fn in_field(mut self, field: impl Into<String>) -> Self {
+        self.detail.field = Some(field.into());
+        self
+    }
+
+    pub(super) fn with_problems(mut self, problems: Vec<ConfigProblem>) -> Self {
+        self.detail.problems = problems;
+        self
+    }
+
+    pub(super) fn retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+
+    pub(super) fn unavailable(code: &str, message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        error.retry_after(Duration::from_secs(1))
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let message = error.to_string();
+        match error {
+            StoreError::NotFound { what, .. } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message).in_field(what)
+            }
+            StoreError::Exists { .. } => Self::new(StatusCode::CONFLICT, "exists", message),
+            StoreError::InUse { .. } => Self::new(StatusCode::CONFLICT, "in_use", message),
+            // Whether a moment has passed depends on when one asks: the value as such is well-formed.
+            StoreError::Invalid { field: "expires_at", problem } => {
+                Self::new(StatusCode::CONFLICT, "expiry_conflict", format!("expires_at {problem}"))
+                    .in_field("expires_at")
+            }
+            // The one thing about an id that can be wrong where it names a key: the key was revoked.
+            StoreError::Invalid { field: "id", .. } => {
+                Self::new(StatusCode::CONFLICT, "key_revoked", message)
+            }
+            StoreError::Invalid { field, .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", message)
+                    .in_field(field)
+            }
+            StoreError::Url { .. }
+            | StoreError::TooNew { .. }
+            | StoreError::Locked { .. }
+            | StoreError::Database(_)
+            | StoreError::Closed => {
+                tracing::error!(error = message, "the store did not answer");
+                Self::unavailable("store_unavailable", "the database does not answer; try again")
+            }
+        }
+    }
+}
+
+impl From<Unavailable> for ApiError {
+    fn from(error: Unavailable) -> Self {
+        Self::unavailable("pool_unavailable", format!("{error}; try again"))
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = Json(ErrorBody { error: self.detail });
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(time) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(time.as_millis().div_ceil(1000) as u64));
+        }
+        response
+    }
+}

@@ -1,0 +1,104 @@
+//! Who may use the admin API.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use fairgate_store::KeyHash;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+
+use super::api_error::ApiError;
+use crate::app::App;
+use crate::forward::unix_now;
+use crate::identity::{Caller, presented_secret};
+
+/// The header by which somebody who holds the admin token says who they are, for the audit trail.
+const ACTOR: &str = "x-fairgate-actor";
+/// How long that may be.
+const LONGEST_ACTOR: usize = 64;
+
+/// Somebody with the admin token.
+pub(super) struct Admin {
+    /// Who, for the audit trail: `admin` or `admin:NAME`.
+    pub(super) actor: String,
+}
+
+/// Somebody who may see something: the admin all of it, a tenant what is its own.
+pub(super) enum Viewer {
+    Admin,
+    Tenant(Arc<Caller>),
+}
+
+impl Viewer {
+    /// Whether it may see what belongs to this tenant.
+    pub(super) fn may_see(&self, tenant: &str) -> bool {
+        match self {
+            Self::Admin => true,
+            Self::Tenant(caller) => *caller.tenant == *tenant,
+        }
+    }
+
+    fn of(headers: &HeaderMap, app: &App) -> Result<Self, ApiError> {
+        let secret = presented_secret(headers).map_err(|problem| denied(app, problem))?;
+        if same(KeyHash::of(secret), app.admin_token) {
+            return Ok(Self::Admin);
+        }
+        let caller = app.identity.caller(headers, unix_now());
+        caller.map(Self::Tenant).map_err(|problem| denied(app, problem))
+    }
+}
+
+/// Whether the admin token was presented.
+pub(super) fn is_admin(headers: &HeaderMap, app: &App) -> bool {
+    presented_secret(headers).is_ok_and(|secret| same(KeyHash::of(secret), app.admin_token))
+}
+
+impl FromRequestParts<Arc<App>> for Viewer {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        Self::of(&parts.headers, app)
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Admin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        match Viewer::of(&parts.headers, app)? {
+            Viewer::Admin => Ok(Self { actor: actor(&parts.headers)? }),
+            Viewer::Tenant(_) => {
+                app.metrics.admin_denied();
+                let message = "this needs the admin token; a tenant's key opens /api/v1/me and its own requests";
+                Err(ApiError::new(StatusCode::FORBIDDEN, "admin_only", message))
+            }
+        }
+    }
+}
+
+fn denied(app: &App, problem: fairgate_dialect::Problem) -> ApiError {
+    app.metrics.admin_denied();
+    ApiError::new(problem.status, problem.code, problem.message)
+}
+
+fn actor(headers: &HeaderMap) -> Result<String, ApiError> {
+    let Some(value) = headers.get(ACTOR) else { return Ok("admin".to_owned()) };
+    let name = value.to_str().ok().filter(|name| {
+        (1..=LONGEST_ACTOR).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_graphic())
+    });
+    match name {
+        Some(name) => Ok(format!("admin:{name}")),
+        None => {
+            let message = format!(
+                "the header {ACTOR} must be 1 to {LONGEST_ACTOR} visible ASCII characters without spaces"
+            );
+            Err(ApiError::bad_request("invalid_header", message).in_field(ACTOR))
+        }
+    }
+}
+
+/// Whether two hashes are the same, in a time that does not tell where they differ.
+fn same(a: KeyHash, b: KeyHash) -> bool {
+    a.0.iter().zip(&b.0).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}

@@ -1,0 +1,117 @@
+//! JSON bodies, read strictly.
+
+use axum::extract::{FromRequest, Request};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use super::api_error::ApiError;
+
+/// The largest body, in bytes.
+const LARGEST: usize = 1024 * 1024;
+
+/// A JSON body. What is no JSON says where; what has the wrong shape says which field.
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        let content_type =
+            request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if !content_type.is_some_and(is_json) {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                "the body must be JSON, and say so: Content-Type: application/json",
+            ));
+        }
+        let collected = Limited::new(request.into_body(), LARGEST).collect().await;
+        let bytes = collected.map_err(|error| match error.is::<LengthLimitError>() {
+            true => ApiError::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body_too_large",
+                format!("the body is larger than {LARGEST} bytes"),
+            ),
+            false => ApiError::bad_request("broken_body", "the body ended before its end"),
+        })?;
+        read(&bytes.to_bytes()).map(Self)
+    }
+}
+
+fn is_json(content_type: &str) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("application/json")
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        wrong(&error.into_inner(), &path)
+    })?;
+    json.end().map_err(|error| wrong(&error, "."))?;
+    Ok(value)
+}
+
+fn wrong(error: &serde_json::Error, path: &str) -> ApiError {
+    let told = match error.is_data() {
+        true => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", error.to_string()),
+        false => ApiError::bad_request("invalid_json", format!("the body is no JSON: {error}")),
+    };
+    match path {
+        "." | "?" => told,
+        path => told.in_field(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        inner: Inner,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        weight: u64,
+    }
+
+    fn error(text: &str) -> String {
+        format!("{:?}", read::<Outer>(text.as_bytes()).expect_err("wrong"))
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_and_field() {
+        assert_eq!(
+            read::<Outer>(br#"{"inner":{"weight":1}}"#).ok(),
+            Some(Outer { inner: Inner { weight: 1 } })
+        );
+        for (text, told) in [
+            (r#"{"inner":{"weight":-1}}"#, ["422", "line 1 column 21", "inner.weight"]),
+            (r#"{"inner":{"wieght":1}}"#, ["422", "unknown field `wieght`", "inner.wieght"]),
+            (r#"{"inner":{}}"#, ["422", "missing field `weight`", "inner"]),
+            ("{\"inner\":\n{", ["400", "line 2 column 1", "invalid_json"]),
+            (r#"{"inner":{"weight":1}} x"#, ["400", "trailing characters", "invalid_json"]),
+            ("", ["400", "EOF", "invalid_json"]),
+        ] {
+            let error = error(text);
+            assert!(told.iter().all(|told| error.contains(told)), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn content_types() {
+        assert!(is_json("application/json"));
+        assert!(is_json("Application/JSON; charset=utf-8"));
+        assert!(!is_json("text/plain"));
+        assert!(!is_json("application/jsonp"));
+    }
+}

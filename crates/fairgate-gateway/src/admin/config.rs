@@ -1,0 +1,57 @@
+//! Reload.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use fairgate_config::ConfigErrors;
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::api_error::{ApiError, ConfigProblem};
+use super::auth::Admin;
+use crate::app::App;
+
+/// What a reload changed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Reloaded)]
+pub(super) struct Reloaded {
+    /// Every change in words, such as `pools.llama.capacity: 32 → 48`; none where the file says what is in force.
+    changes: Vec<String>,
+}
+
+/// Reads the configuration file again and puts it in force: all of it or, where anything is wrong with it, nothing.
+#[utoipa::path(
+    post, path = "/api/v1/config/reload", tag = "operation",
+    responses(
+        (status = 200, description = "It is in force", body = Reloaded),
+        (status = 409, description = "The file cannot be put in force; nothing was changed", body = super::ErrorBody),
+        (status = 501, description = "This gateway was started without a configuration file", body = super::ErrorBody),
+    ),
+)]
+pub(super) async fn reload(
+    State(app): State<Arc<App>>,
+    admin: Admin,
+) -> Result<Json<Reloaded>, ApiError> {
+    let Some(reloader) = app.control.reloader() else {
+        let message = "this gateway was started without a configuration file; start it with one: fairgate serve -c FILE";
+        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "no_config_file", message));
+    };
+    let plan = reloader.reload().await.map_err(refused)?;
+    let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+    tracing::info!(actor = admin.actor, ?changes, "the configuration was reloaded");
+    Ok(Json(Reloaded { changes }))
+}
+
+fn refused(errors: ConfigErrors) -> ApiError {
+    let message = format!("nothing was changed: {errors}");
+    let problems = errors.iter().map(|error| ConfigProblem {
+        file: error.file.as_ref().map(|file| file.display().to_string()),
+        line: error.place.map(|place| place.line),
+        column: error.place.map(|place| place.column),
+        field: error.field.clone(),
+        message: error.message.clone(),
+    });
+    ApiError::new(StatusCode::CONFLICT, "invalid_config", message).with_problems(problems.collect())
+}

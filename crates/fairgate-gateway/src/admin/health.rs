@@ -1,0 +1,75 @@
+//! Whether the process lives, and whether it can serve.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+
+use crate::app::App;
+
+/// How long the database may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The process lives.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct Health {
+    /// `ok`.
+    status: &'static str,
+}
+
+/// Whether requests can be served.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct Readiness {
+    /// Whether they can.
+    ready: bool,
+    /// Why not; none where they can.
+    reasons: Vec<String>,
+}
+
+/// Says that the process lives.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health", security(()),
+    responses((status = 200, description = "It lives", body = Health)),
+)]
+pub(super) async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// Says whether requests can be served: the database answers, each pool has a worker that is up, nothing drains.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health", security(()),
+    responses(
+        (status = 200, description = "They can", body = Readiness),
+        (status = 503, description = "They cannot, or not all of them", body = Readiness),
+    ),
+)]
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let reasons = reasons(&app).await;
+    let ready = reasons.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, reasons })).into_response()
+}
+
+async fn reasons(app: &App) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if !app.phase.is_serving() {
+        reasons.push("the gateway is draining".to_owned());
+    }
+    match timeout(PATIENCE, app.store.ping()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => reasons.push("the database does not answer as it should".to_owned()),
+        Err(_) => reasons.push("the database does not answer".to_owned()),
+    }
+    for pool in app.pools.all() {
+        if !pool.workers().iter().any(|worker| worker.state == "up") {
+            reasons.push(format!("pool {:?} has no worker that is up", pool.name));
+        }
+    }
+    reasons
+}

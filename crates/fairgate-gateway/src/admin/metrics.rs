@@ -1,0 +1,23 @@
+//! Metrics, for Prometheus.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::IntoResponse;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+
+use super::auth::is_admin;
+use crate::app::App;
+use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
+
+/// Shows the metrics. They need no token; only with the admin token are tenants named in them.
+#[utoipa::path(
+    get, path = "/metrics", tag = "health", security((), ("admin" = [])),
+    responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")),
+)]
+pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
+    let with_tenants = is_admin(&headers, &app);
+    let text = app.metrics.render(&app.pools.all(), with_tenants).await;
+    ([(CONTENT_TYPE, OPEN_METRICS)], text)
+}

@@ -1,0 +1,234 @@
+//! Moments as text: RFC 3339, and what people type instead.
+
+use fairgate_store::UnixMicros;
+use serde::{Deserialize, Deserializer};
+
+const SECOND: i64 = 1_000_000;
+const DAY: i64 = 86_400 * SECOND;
+/// Days in 400 years, after which the calendar repeats.
+const ERA: i64 = 146_097;
+/// Days from 0000-03-01 to 1970-01-01.
+const EPOCH: i64 = 719_468;
+
+/// As `2026-11-15T08:00:00.000000Z`. Years from 0000 to 9999; what is beyond is shown as the nearest of these.
+pub(super) fn shown(at: UnixMicros) -> String {
+    let (first, last) = (days(0, 1, 1) * DAY, (days(10_000, 1, 1)) * DAY - 1);
+    let at = at.0.clamp(first, last);
+    let (day, time) = (at.div_euclid(DAY), at.rem_euclid(DAY));
+    let (year, month, day_of_month) = date(day);
+    let (seconds, micros) = (time / SECOND, time % SECOND);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!(
+        "{year:04}-{month:02}-{day_of_month:02}T{hours:02}:{minutes:02}:{seconds:02}.{micros:06}Z"
+    )
+}
+
+/// Reads RFC 3339, with any offset and any number of digits after the second. A leap second is the second after it.
+pub(super) fn parse(text: &str) -> Option<UnixMicros> {
+    let bytes = text.as_bytes();
+    let number = |range: std::ops::Range<usize>| -> Option<i64> {
+        let digits = bytes.get(range)?;
+        let is_number = digits.iter().all(u8::is_ascii_digit);
+        is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')))
+    };
+    let separated = [(4, b"--"), (7, b"--"), (10, b"Tt"), (13, b"::"), (16, b"::")];
+    if separated.iter().any(|(at, any)| !bytes.get(*at).is_some_and(|byte| any.contains(byte))) {
+        return None;
+    }
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    let is_date = (1..=12).contains(&month) && day >= 1 && date(days(year, month, day)).2 == day;
+    if !is_date || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let (micros, zone) = fraction(&text[19..])?;
+    let time = (hour * 3600 + minute * 60 + second) * SECOND + micros;
+    Some(UnixMicros(days(year, month, day) * DAY + time - offset(zone)?))
+}
+
+/// The microseconds after the second, and what is left of the text. What is finer than a microsecond is dropped.
+fn fraction(text: &str) -> Option<(i64, &str)> {
+    let Some(rest) = text.strip_prefix('.') else { return Some((0, text)) };
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    if end == 0 {
+        return None;
+    }
+    let (digits, zone) = rest.split_at(end);
+    let micros = digits.bytes().chain(std::iter::repeat(b'0')).take(6);
+    Some((micros.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), zone))
+}
+
+/// `Z`, `+02:00` or `-05:30`, in microseconds.
+fn offset(zone: &str) -> Option<i64> {
+    if zone.eq_ignore_ascii_case("z") {
+        return Some(0);
+    }
+    let sign = match zone.as_bytes().first()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+    let two = |text: &str| {
+        let is_two = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_two.then(|| text.parse::<i64>().ok())?
+    };
+    let (hours, minutes) = (two(hours)?, two(minutes)?);
+    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3600 + minutes * 60) * SECOND)
+}
+
+/// A moment as people type it: RFC 3339, seconds since 1970, or how long ago: `90s`, `15m`, `24h`, `7d`, `2w`.
+pub(super) fn parse_typed(text: &str, now: UnixMicros) -> Option<UnixMicros> {
+    let is_number = |text: &str| {
+        (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if is_number(text) {
+        return text.parse::<i64>().ok()?.checked_mul(SECOND).map(UnixMicros);
+    }
+    let unit = match text.as_bytes().last()? {
+        b's' => SECOND,
+        b'm' => 60 * SECOND,
+        b'h' => 3600 * SECOND,
+        b'd' => DAY,
+        b'w' => 7 * DAY,
+        _ => return parse(text),
+    };
+    let count = text.get(..text.len() - 1).filter(|count| is_number(count) && count.len() <= 6)?;
+    let ago = count.parse::<i64>().ok()?.checked_mul(unit)?;
+    Some(UnixMicros(now.0.saturating_sub(ago)))
+}
+
+/// A moment in a query string, as people type it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Typed(String);
+
+impl Typed {
+    /// The moment it means now.
+    pub(super) fn at(&self, now: UnixMicros) -> UnixMicros {
+        parse_typed(&self.0, now).unwrap_or(now)
+    }
+}
+
+impl<'de> Deserialize<'de> for Typed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = || {
+            serde::de::Error::custom(
+                "must be a moment such as 2026-11-15T08:00:00Z, seconds since 1970, or an age such as 24h",
+            )
+        };
+        parse_typed(&text, UnixMicros(0)).ok_or_else(wrong)?;
+        Ok(Self(text))
+    }
+}
+
+/// Days since 1970 of a date. Years are counted from March on, so that a leap day is the last of its year.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    era * ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - EPOCH
+}
+
+/// The date of a day since 1970.
+fn date(day: i64) -> (i64, i64, i64) {
+    let day = day + EPOCH;
+    let (era, of_era) = (day.div_euclid(ERA), day.rem_euclid(ERA));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + i64::from(month <= 2), month, day)
+}
+
+/// A field that is a moment, or null.
+pub(super) fn optional<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<UnixMicros>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let moment = parse(&text);
+    let wrong = || serde::de::Error::custom("must be a moment such as \"2026-11-15T08:00:00Z\"");
+    moment.map(Some).ok_or_else(wrong)
+}
+
+/// The same where what is absent stays, and null is none.
+pub(super) fn given<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<UnixMicros>>, D::Error> {
+    optional(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_day_is_shown_as_it_is_read() {
+        for day in (days(0, 1, 1)..days(10_000, 1, 1)).step_by(13) {
+            let at = UnixMicros(day * DAY + 86_399 * SECOND + 123_456);
+            let text = shown(at);
+            assert_eq!(parse(&text), Some(at), "{text}");
+        }
+        assert_eq!(shown(UnixMicros(0)), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(shown(UnixMicros(-1)), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(shown(UnixMicros(951_782_400 * SECOND)), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(shown(UnixMicros(i64::MAX)), "9999-12-31T23:59:59.999999Z");
+        assert_eq!(shown(UnixMicros(i64::MIN)), "0000-01-01T00:00:00.000000Z");
+    }
+
+    #[test]
+    fn other_spellings_are_read() {
+        let at = |text| parse(text).map(|at| at.0);
+        assert_eq!(at("1970-01-01t00:00:01z"), Some(SECOND));
+        assert_eq!(at("1970-01-01T02:00:00+02:00"), Some(0));
+        assert_eq!(at("1969-12-31T18:30:00.5-05:30"), Some(500_000));
+        assert_eq!(at("1970-01-01T00:00:00.1234567891Z"), Some(123_456));
+        assert_eq!(at("1998-12-31T23:59:60Z"), at("1999-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn what_is_no_moment_is_refused() {
+        for text in [
+            "",
+            "2026",
+            "2026-11-15",
+            "2026-11-15T08:00Z",
+            "2026-11-15T08:00:00",
+            "2026-13-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-04-31T00:00:00Z",
+            "2026-00-10T00:00:00Z",
+            "2026-01-00T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01T00:60:00Z",
+            "2026-01-01T00:00:61Z",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00+24:00",
+            "2026-01-01T00:00:00+0200",
+            "2026-01-01 00:00:00Z",
+            "2026-01-01T00:00:00ZZ",
+            "２０２６-01-01T00:00:00Z",
+            "2026-01-01T00:00:00é",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn people_type_ages_and_seconds() {
+        let now = UnixMicros(1_000_000 * SECOND);
+        let ago = |text| parse_typed(text, now).map(|at| (now.0 - at.0) / SECOND);
+        assert_eq!(ago("90s"), Some(90));
+        assert_eq!(ago("15m"), Some(900));
+        assert_eq!(ago("24h"), Some(86_400));
+        assert_eq!(ago("2w"), Some(14 * 86_400));
+        assert_eq!(ago("999999"), Some(1));
+        assert_eq!(ago("1970-01-01T00:00:00Z"), Some(1_000_000));
+        for text in
+            ["h", "", "-1h", "1.5h", "1y", "12345678901", "1000000h", " 1h", "yesterday", "é"]
+        {
+            assert_eq!(parse_typed(text, now), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The OpenAPI document: what the handlers say of themselves, and what is true of all of them.
+
+use std::sync::LazyLock;
+
+use axum::response::IntoResponse;
+use http::header::CONTENT_TYPE;
+use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+
+use super::{
+    ErrorBody, attempts, audit, budgets, config, fairshare, groups, health, keys, me, metrics,
+    pools, requests, tenants, usage,
+};
+
+/// What a path says where it is asked in a way that all paths refuse.
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let mut document = serde_json::to_value(Api::openapi()).unwrap_or_default();
+    complete(&mut document);
+    document
+});
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Fairgate admin API",
+        description = "Groups, tenants and keys; what they use; who has what of each pool, and why. The admin token \
+                       opens everything; a tenant's key opens what is about that tenant alone. Moments are RFC 3339, \
+                       and every number's name ends in its unit unless it counts things.",
+        license(name = "MIT OR Apache-2.0"),
+    ),
+    paths(
+        groups::list, groups::show, groups::create, groups::patch, groups::remove,
+        tenants::list, tenants::show, tenants::create, tenants::patch, tenants::remove,
+        keys::list, keys::show, keys::create, keys::patch, keys::rotate, keys::revoke,
+        budgets::of_tenant, budgets::of_key,
+        usage::usage, attempts::list, audit::list,
+        pools::list, pools::show, pools::hold, pools::resume,
+        config::reload,
+        fairshare::live, fairshare::stream,
+        requests::list, requests::show, me::me,
+        health::healthz, health::readyz, metrics::metrics,
+        serve,
+    ),
+    components(schemas(ErrorBody)),
+    tags(
+        (name = "directory", description = "Groups, tenants, keys, and who changed them"),
+        (name = "usage", description = "The ledger and the budgets"),
+        (name = "operation", description = "Pools, workers, the configuration, the live view"),
+        (name = "tenants", description = "What a tenant's own key may see"),
+        (name = "health", description = "For load balancers and Prometheus"),
+    ),
+)]
+struct Api;
+
+/// The document, as JSON.
+pub fn document() -> &'static Value {
+    &DOCUMENT
+}
+
+/// Shows this document.
+#[utoipa::path(
+    get, path = "/api/v1/openapi.json", tag = "health", security(()),
+    responses((status = 200, description = "This document", body = Object)),
+)]
+pub(super) async fn serve() -> impl IntoResponse {
+    static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
+}
+
+/// Adds what is the same everywhere, and would be forgotten somewhere.
+fn complete(document: &mut Value) {
+    document["components"]["securitySchemes"] = json!({
+        "admin": {"type": "http", "scheme": "bearer", "description": "The admin token"},
+        "tenant": {"type": "http", "scheme": "bearer", "description": "A tenant's key"},
+    });
+    document["security"] = json!([{"admin": []}]);
+    let Some(paths) = document["paths"].as_object_mut() else { return };
+    for (path, item) in paths {
+        let Some(operations) = item.as_object_mut() else { continue };
+        for (method, operation) in operations {
+            operation["operationId"] = operation_id(method, path).into();
+            if method != "get" {
+                add_actor(operation);
+            }
+            let statuses = refusals(path, operation);
+            add_refusals(operation, &statuses);
+            spell_moments(operation);
+        }
+    }
+}
+
+/// `get_tenants_name_budgets`.
+fn operation_id(method: &str, path: &str) -> String {
+    let path = path.trim_start_matches("/api/v1").replace(['{', '}'], "");
+    format!("{method}{}", path.replace(['/', '.'], "_"))
+}
+
+/// Whoever changes something may say who they are.
+fn add_actor(operation: &mut Value) {
+    let actor = json!({
+        "name": "x-fairgate-actor",
+        "in": "header",
+        "description": "Who asks, for the audit trail",
+        "required": false,
+        "schema": {"type": "string", "pattern": "^[!-~]{1,64}$"},
+    });
+    match operation["parameters"].as_array_mut() {
+        Some(parameters) => parameters.push(actor),
+        None => operation["parameters"] = json!([actor]),
+    }
+}
+
+/// The ways in which an operation can say no, beyond those that it names itself.
+fn refusals(path: &str, operation: &Value) -> Vec<(&'static str, &'static str)> {
+    let mut refusals = Vec::new();
+    if operation["security"].as_array().is_some_and(|security| security.contains(&json!({}))) {
+        return refusals;
+    }
+    refusals.push(("401", "No token or key, or not a good one"));
+    refusals
+        .push(("403", "A tenant's key where the admin token is needed, or the other way round"));
+    refusals.push(("503", "The database or a pool does not answer, or too much is asked at once"));
+    if operation["parameters"].is_array() {
+        refusals.push(("400", "A parameter, a header or the body cannot be read"));
+    }
+    if operation["requestBody"].is_object() {
+        refusals.push(("400", "A parameter, a header or the body cannot be read"));
+        refusals.push(("413", "The body is larger than 1 MiB"));
+        refusals.push(("415", "The body is not said to be JSON"));
+        refusals.push(("422", "A field has a value that it may not have"));
+    }
+    if path.contains('{') {
+        refusals.push(("404", "There is nothing of that name"));
+    }
+    refusals
+}
+
+fn add_refusals(operation: &mut Value, refusals: &[(&str, &str)]) {
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    for (status, description) in refusals {
+        responses.entry(*status).or_insert_with(|| {
+            json!({
+                "description": description,
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+            })
+        });
+    }
+}
+
+/// What `since` and `until` may be.
+fn spell_moments(operation: &mut Value) {
+    let parameters = operation["parameters"].as_array_mut();
+    for parameter in parameters.into_iter().flatten() {
+        if parameter["name"] == "since" || parameter["name"] == "until" {
+            let mut schema = Map::new();
+            let spellings = json!([
+                {"type": "string", "format": "date-time"},
+                {"type": "string", "pattern": "^[0-9]{1,6}[smhdw]$"},
+                {"type": "string", "pattern": "^[0-9]{1,10}$"},
+            ]);
+            schema.insert("anyOf".to_owned(), spellings);
+            parameter["schema"] = Value::Object(schema);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Long lists, a page at a time.
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::api_error::ApiError;
+
+/// How many entries a page has where nobody says.
+pub(super) const PAGE: u32 = 100;
+/// The longest page.
+pub(super) const LONGEST_PAGE: u32 = 1000;
+
+/// Which page of a list.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PageQuery {
+    /// At most this many (default 100).
+    #[param(minimum = 1, maximum = 1000, nullable = false)]
+    pub(super) limit: Option<u32>,
+    /// Only what comes after this name: a page's `next`.
+    #[param(max_length = 512, nullable = false)]
+    pub(super) after: Option<String>,
+}
+
+/// A limit that is one.
+pub(super) fn page_length(limit: Option<u32>) -> Result<u32, ApiError> {
+    match limit.unwrap_or(PAGE) {
+        limit @ 1..=LONGEST_PAGE => Ok(limit),
+        limit => {
+            let message = format!("limit must be 1 to {LONGEST_PAGE} and is {limit}");
+            Err(ApiError::bad_request("invalid_query", message).in_field("limit"))
+        }
+    }
+}
+
+/// The page, and after what the next one begins, where there is more. The list must be sorted by name.
+pub(super) fn page<'a, T: 'a>(
+    sorted: impl Iterator<Item = &'a T>,
+    name: impl Fn(&T) -> &str,
+    after: Option<&str>,
+    limit: u32,
+) -> (Vec<&'a T>, Option<String>) {
+    let mut rest =
+        sorted.skip_while(|each| after.is_some_and(|after| name(each) <= after)).peekable();
+    let mut page = Vec::new();
+    while page.len() < limit as usize {
+        let Some(each) = rest.next() else { break };
+        page.push(each);
+    }
+    let next = rest.peek().and_then(|_| page.last()).map(|last| name(last).to_owned());
+    (page, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_follow_each_other() {
+        let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let pages = |after: Option<&str>, limit| {
+            let (page, next) = page(names.iter(), |name: &String| name.as_str(), after, limit);
+            (page.into_iter().cloned().collect::<Vec<_>>().join(""), next)
+        };
+        assert_eq!(pages(None, 2), ("ab".to_owned(), Some("b".to_owned())));
+        assert_eq!(pages(Some("b"), 2), ("c".to_owned(), None));
+        assert_eq!(pages(None, 3), ("abc".to_owned(), None));
+        assert_eq!(pages(Some("bb"), 1), ("c".to_owned(), None));
+        assert_eq!(pages(Some("c"), 1), (String::new(), None));
+    }
+}

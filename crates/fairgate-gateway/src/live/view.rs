@@ -1,0 +1,265 @@
+//! The live view, in the shape that dashboards of this field know.
+
+use std::collections::BTreeMap;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::units::PerWeight;
+use fairgate_store::Directory;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::activity::Activity;
+use super::algorithm::algorithm;
+use super::flows::{FlowView, for_each_flow};
+use super::sights::Sight;
+
+/// How many tenants of a pool are shown: those with the most under way.
+const TENANTS_SHOWN: usize = 1000;
+
+/// All pools at this moment. Where there is one, or one was asked for, its fields are also at the top.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct LiveView {
+    /// When this was seen.
+    #[schema(format = DateTime)]
+    pub at: String,
+    /// The one pool.
+    #[serde(flatten)]
+    pub one: Option<PoolView>,
+    /// Each pool.
+    pub pools: Vec<PoolView>,
+}
+
+/// One pool at this moment.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PoolView {
+    /// Its name.
+    pub pool: String,
+    /// How it shares, from the root down.
+    pub algorithm: String,
+    /// How many requests may be in flight.
+    pub max_in_flight: u64,
+    /// How many are.
+    pub global_in_flight: u64,
+    /// How many wait.
+    pub global_queued: u64,
+    /// Its groups, by name.
+    pub groups: Vec<GroupView>,
+    /// Its tenants, by group and name; at most 1000, those with the most under way.
+    pub tenants: Vec<TenantView>,
+    /// How many more tenants it knows.
+    pub tenants_omitted: u64,
+}
+
+/// A group in a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct GroupView {
+    /// Its name.
+    pub name: String,
+    /// Its share among groups.
+    pub weight: u64,
+    /// How many of its requests are in flight.
+    pub in_flight: u64,
+    /// How many of its requests wait.
+    pub queued: u64,
+    /// How many may be in flight: its slots in a pool that is divided, else its cap; null is any number.
+    pub slot_cap: Option<u64>,
+    /// What its ended requests have used, in tokens, since its score last began.
+    pub served_tokens: u64,
+    /// Tokens per weight with what is in flight: the lowest goes next. Null where the policy does not share by groups.
+    pub share_score: Option<f64>,
+    /// The part of the pool that it is due among those that want something now: 0 to 1. Null where nothing says.
+    pub weight_share: Option<f64>,
+    /// What it is owed, in tokens; below 0 it has had more than its share. 0 where nothing of it waits.
+    pub lag_tokens: i64,
+    /// The most that it could be owed now, in tokens. Null where nothing of it waits, or slots are divided.
+    pub lag_bound_tokens: Option<i64>,
+    /// The least that its lag could be now, in tokens.
+    pub lag_floor_tokens: Option<i64>,
+}
+
+/// A tenant in a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct TenantView {
+    /// Its name.
+    pub tenant_id: String,
+    /// Its group.
+    pub fairshare_group: String,
+    /// Its share within its group.
+    pub weight: u64,
+    /// How many of its requests are in flight.
+    pub in_flight: u64,
+    /// How many of its requests wait.
+    pub queued: u64,
+    /// How many may be in flight: its slots in a pool that is divided, else its cap; null is any number.
+    pub slot_cap: Option<u64>,
+    /// What its ended requests have used, in tokens, since its score last began.
+    pub served_tokens: u64,
+    /// Tokens per weight with what is in flight: the lowest goes next. Null where the policy does not share by tenants.
+    pub share_score: Option<f64>,
+    /// The part of the pool that it is due among those that want something now: 0 to 1. Null where nothing says.
+    pub weight_share: Option<f64>,
+    /// What it is owed, in tokens; below 0 it has had more than its share. 0 where nothing of it waits.
+    pub lag_tokens: i64,
+    /// The most that it could be owed now, in tokens. Null where nothing of it waits, or slots are divided.
+    pub lag_bound_tokens: Option<i64>,
+    /// The least that its lag could be now, in tokens.
+    pub lag_floor_tokens: Option<i64>,
+}
+
+/// What flows of one name come to together. There are several where the policy shares by something else above them.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    weight: Option<u64>,
+    in_flight: u64,
+    queued: u64,
+    slots: Option<u64>,
+    served: u128,
+    score: Option<f64>,
+    due: Option<f64>,
+    lag: i128,
+    bound: Option<(i128, i128)>,
+}
+
+impl PoolView {
+    /// What a sight shows. The directory says the group of tenants, where the policy does not, and the weights of those
+    /// that the pool shares by nothing.
+    pub(crate) fn new(pool: &str, sight: &Sight, directory: &Directory) -> Self {
+        let snapshot = &sight.snapshot;
+        let mut groups: BTreeMap<String, Row> = BTreeMap::new();
+        let mut tenants: BTreeMap<(String, String), Row> = BTreeMap::new();
+        let group_of = |tenant: &str| {
+            let found = directory.tenants.iter().find(|known| known.name == tenant);
+            found.map_or_else(|| "-".to_owned(), |known| known.group.clone())
+        };
+        let activity = Activity::of(snapshot.policy.root(), &snapshot.requests);
+        for_each_flow(sight, &activity, |flow| match flow.by {
+            Attribute::Group => groups.entry(flow.name.to_owned()).or_default().add(&flow),
+            Attribute::Tenant => {
+                let group = flow.group.map_or_else(|| group_of(flow.name), str::to_owned);
+                tenants.entry((group, flow.name.to_owned())).or_default().add(&flow);
+            }
+            _ => {}
+        });
+        count(sight, &mut groups, &mut tenants);
+        let shown = most_active(tenants);
+        Self {
+            pool: pool.to_owned(),
+            algorithm: algorithm(&snapshot.policy),
+            max_in_flight: snapshot.capacity,
+            global_in_flight: activity.flying,
+            global_queued: activity.waiting,
+            groups: groups.into_iter().map(|(name, row)| row.group(name, directory)).collect(),
+            tenants_omitted: shown.1,
+            tenants: shown.0.into_iter().map(|(key, row)| row.tenant(key, directory)).collect(),
+        }
+    }
+}
+
+/// What is under way, by who it belongs to, whatever the policy shares by.
+fn count(
+    sight: &Sight,
+    groups: &mut BTreeMap<String, Row>,
+    tenants: &mut BTreeMap<(String, String), Row>,
+) {
+    for request in &sight.snapshot.requests {
+        let of = |by| request.attributes.get(by).unwrap_or("-").to_owned();
+        let (group, tenant) = (of(Attribute::Group), of(Attribute::Tenant));
+        for row in
+            [groups.entry(group.clone()).or_default(), tenants.entry((group, tenant)).or_default()]
+        {
+            match request.flight.is_some() {
+                true => row.in_flight += 1,
+                false => row.queued += 1,
+            }
+        }
+    }
+}
+
+type Tenants = Vec<((String, String), Row)>;
+
+fn most_active(tenants: BTreeMap<(String, String), Row>) -> (Tenants, u64) {
+    let mut tenants: Tenants = tenants.into_iter().collect();
+    let omitted = tenants.len().saturating_sub(TENANTS_SHOWN);
+    if omitted > 0 {
+        tenants.sort_by_key(|(_, row)| std::cmp::Reverse(row.in_flight + row.queued));
+        tenants.truncate(TENANTS_SHOWN);
+        tenants.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+    (tenants, omitted as u64)
+}
+
+impl Row {
+    fn add(&mut self, flow: &FlowView<'_>) {
+        self.weight = self.weight.or(flow.weight.map(|weight| weight.get()));
+        self.slots = match (self.slots, flow.slots) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        self.served = self.served.saturating_add(flow.served.unwrap_or(0));
+        // Where it is in several nodes, the one in which it has had most.
+        let score = flow.score.map(shown_score);
+        self.score =
+            score.map(|score| self.score.map_or(score, |other| other.max(score))).or(self.score);
+        self.due = flow.due.map(|due| self.due.unwrap_or(0.0) + due).or(self.due);
+        if let Some(lag) = flow.lag {
+            self.lag = self.lag.saturating_add(lag.tokens);
+            let (least, most) = self.bound.unwrap_or((0, 0));
+            self.bound = lag.bound.map(|(a, b)| (least.saturating_add(a), most.saturating_add(b)));
+        }
+    }
+
+    fn group(self, name: String, directory: &Directory) -> GroupView {
+        let known = directory.groups.iter().find(|group| group.name == name);
+        GroupView {
+            weight: self.weight.or(known.map(|group| group.weight)).unwrap_or(0),
+            name,
+            in_flight: self.in_flight,
+            queued: self.queued,
+            slot_cap: self.slots,
+            served_tokens: u64::try_from(self.served).unwrap_or(u64::MAX),
+            share_score: self.score,
+            weight_share: self.due.map(shown_part),
+            lag_tokens: whole(self.lag),
+            lag_bound_tokens: self.bound.map(|(_, most)| whole(most)),
+            lag_floor_tokens: self.bound.map(|(least, _)| whole(least)),
+        }
+    }
+
+    fn tenant(self, (group, name): (String, String), directory: &Directory) -> TenantView {
+        let known = directory.tenants.iter().find(|tenant| tenant.name == name);
+        let view = self.group(name, &Directory::default());
+        let weight = match view.weight {
+            0 => known.map_or(0, |tenant| tenant.weight),
+            weight => weight,
+        };
+        TenantView {
+            tenant_id: view.name,
+            fairshare_group: group,
+            weight,
+            in_flight: view.in_flight,
+            queued: view.queued,
+            slot_cap: view.slot_cap,
+            served_tokens: view.served_tokens,
+            share_score: view.share_score,
+            weight_share: view.weight_share,
+            lag_tokens: view.lag_tokens,
+            lag_bound_tokens: view.lag_bound_tokens,
+            lag_floor_tokens: view.lag_floor_tokens,
+        }
+    }
+}
+
+/// To the thousandth.
+fn shown_score(score: PerWeight) -> f64 {
+    let thousandths = (score.0 as f64) * 1000.0 / 4_294_967_296.0;
+    thousandths.round() / 1000.0
+}
+
+/// To the millionth.
+fn shown_part(part: f64) -> f64 {
+    (part * 1e6).round() / 1e6
+}
+
+fn whole(tokens: i128) -> i64 {
+    i64::try_from(tokens).unwrap_or(if tokens < 0 { i64::MIN } else { i64::MAX })
+}

@@ -1,0 +1,5 @@
+//! The gateway over real sockets.
+
+mod support;
+
+mod happy;

@@ -1,0 +1,183 @@
+//! A gateway with backends behind it, on loopback, with a store of its own.
+
+pub mod client;
+pub mod scripted;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use fairgate_config::{Config, UpstreamConfig};
+use fairgate_gateway::{Drained, Gateway, GatewayOptions};
+use fairgate_sim::{Sim, SimOptions};
+use fairgate_store::{
+    Attempt, Change, KeyHash, LedgerQuery, Limits, Store, StoreOptions, UnixMicros,
+};
+
+/// How long a test waits for something that must happen.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// A folder that is gone with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("fairgate-it-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A gateway at work, with one tenant and one key.
+pub struct House {
+    pub gateway: Gateway,
+    pub store: Store,
+    pub key: String,
+    pub folder: Folder,
+}
+
+/// A backend that answers at once.
+pub fn sim() -> Sim {
+    let options = SimOptions {
+        steering: true,
+        slots: 64,
+        output_tokens: fairgate_sim::OutputLength::exactly(8),
+        ..SimOptions::instant()
+    };
+    Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap()
+}
+
+/// The configuration of a gateway in front of one backend at this address.
+pub fn config(folder: &Folder, url: &str) -> Config {
+    let mut config =
+        Config::embedded(folder.0.clone(), ([127, 0, 0, 1], 0).into(), url.parse().unwrap());
+    config.drain_grace = SOON;
+    config.upstreams[0].dialects.anthropic = true;
+    config
+}
+
+/// Another backend of the same kind.
+pub fn beside(config: &Config, name: &str, url: &str) -> UpstreamConfig {
+    UpstreamConfig { name: name.into(), url: url.parse().unwrap(), ..config.upstreams[0].clone() }
+}
+
+/// A gateway in front of one backend at this address.
+pub async fn house(url: &str) -> House {
+    house_with(url, |_| {}).await
+}
+
+/// The same, with another configuration.
+pub async fn house_with(url: &str, change: impl FnOnce(&mut Config)) -> House {
+    let folder = Folder::new();
+    let mut config = config(&folder, url);
+    change(&mut config);
+    house_in(folder, config, Limits::default()).await
+}
+
+/// A gateway of this configuration, whose tenant has these limits.
+pub async fn house_in(folder: Folder, config: Config, limits: Limits) -> House {
+    let (store, _) = Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
+    let key = tenant(&store, "acme", limits).await;
+    let options =
+        GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"admin") };
+    let gateway = Gateway::start(options).await.unwrap();
+    House { gateway, store, key, folder }
+}
+
+/// Makes a tenant with one key, in a group of its own, and gives the key.
+pub async fn tenant(store: &Store, name: &str, limits: Limits) -> String {
+    let at = UnixMicros(0);
+    let group = Change::AddGroup { name: format!("group-{name}"), weight: 100 };
+    store.change("test", at, group).await.unwrap();
+    let added = Change::AddTenant {
+        name: name.into(),
+        group: format!("group-{name}"),
+        weight: 100,
+        limits,
+    };
+    store.change("test", at, added).await.unwrap();
+    let key = Change::CreateKey {
+        tenant: name.into(),
+        name: "first".into(),
+        weight: 100,
+        limits: Limits::default(),
+        models: None,
+        classes: Vec::new(),
+        expires_at: None,
+    };
+    let made = store.change("test", at, key).await.unwrap();
+    made.secret.unwrap().expose().to_owned()
+}
+
+impl House {
+    /// All rows of the ledger, oldest first.
+    pub async fn rows(&self) -> Vec<Attempt> {
+        rows(&self.store).await
+    }
+
+    /// Waits until there are so many rows, and gives them.
+    pub async fn rows_soon(&self, count: usize) -> Vec<Attempt> {
+        let found = async {
+            loop {
+                let rows = self.rows().await;
+                if rows.len() >= count {
+                    return rows;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(SOON, found).await.expect("the rows come")
+    }
+
+    /// Waits until nothing waits or flies in the first pool.
+    pub async fn quiet(&self) {
+        let quiet = async {
+            loop {
+                let live = self.gateway.app().pools.all()[0].gate.live().await.unwrap();
+                if live.flying == 0 && live.waiting == 0 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(SOON, quiet).await.expect("nothing is left behind");
+    }
+
+    /// Waits until the first pool looks so.
+    pub async fn until(&self, is: impl Fn(&fairgate_runtime::Live) -> bool) {
+        let seen = async {
+            loop {
+                let live = self.gateway.app().pools.all()[0].gate.live().await.unwrap();
+                if is(&live) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(SOON, seen).await.expect("the pool comes to look so");
+    }
+
+    /// Checks that nothing was left behind, and ends.
+    pub async fn close(self) {
+        self.quiet().await;
+        let drained = self.gateway.drain(Duration::from_secs(5)).await;
+        assert_eq!(drained, Drained::default());
+    }
+}
+
+/// All rows of a ledger, oldest first.
+pub async fn rows(store: &Store) -> Vec<Attempt> {
+    let query = LedgerQuery { limit: 1000, ..LedgerQuery::default() };
+    let mut rows = store.attempts(query).await.unwrap();
+    rows.reverse();
+    rows
+}

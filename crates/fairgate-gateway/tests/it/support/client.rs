@@ -1,0 +1,148 @@
+//! A client that knows nothing but HTTP.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::SOON;
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| {
+            panic!("no JSON ({error}): {}", String::from_utf8_lossy(&self.body))
+        })
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The stable code of an error, in either dialect.
+    pub fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// Asks something.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub method: Method,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+}
+
+pub fn get(path: &str) -> Question {
+    Question { method: Method::GET, path: path.into(), headers: Vec::new(), body: Bytes::new() }
+}
+
+/// A question with a JSON body.
+pub fn post(path: &str, body: &Value) -> Question {
+    raw(path, body.to_string())
+}
+
+/// A question with any body.
+pub fn raw(path: &str, body: impl Into<Bytes>) -> Question {
+    Question { method: Method::POST, path: path.into(), headers: Vec::new(), body: body.into() }
+}
+
+impl Question {
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn key(self, key: &str) -> Self {
+        self.header("authorization", &format!("Bearer {key}"))
+    }
+
+    fn request(&self, addr: SocketAddr, absolute: bool) -> Request<Full<Bytes>> {
+        let uri = if absolute { format!("http://{addr}{}", self.path) } else { self.path.clone() };
+        let mut request = Request::builder().method(self.method.clone()).uri(uri);
+        if !absolute {
+            request = request.header("host", addr.to_string());
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request.body(Full::new(self.body.clone())).unwrap()
+    }
+
+    /// Sends it on a connection of its own, and gives the head as soon as it is there.
+    pub async fn begin(&self, addr: SocketAddr) -> Response<Incoming> {
+        timeout(SOON, self.begin_patiently(addr)).await.expect("an answer begins")
+    }
+
+    async fn begin_patiently(&self, addr: SocketAddr) -> Response<Incoming> {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender.send_request(self.request(addr, false)).await.unwrap()
+    }
+
+    /// Sends it on a connection of its own, and reads the whole answer.
+    pub async fn ask(&self, addr: SocketAddr) -> Answer {
+        whole(self.begin(addr).await).await
+    }
+
+    /// The same over HTTP/2, by prior knowledge.
+    pub async fn ask_h2(&self, addr: SocketAddr) -> Answer {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        let driver = tokio::spawn(connection);
+        let response = timeout(SOON, sender.send_request(self.request(addr, true)));
+        let answer = whole(response.await.expect("an answer begins").unwrap()).await;
+        drop(sender);
+        driver.abort();
+        answer
+    }
+}
+
+/// Reads an answer to its end.
+pub async fn whole(response: Response<Incoming>) -> Answer {
+    let (head, body) = response.into_parts();
+    let body = timeout(SOON, body.collect()).await.expect("the answer ends").unwrap().to_bytes();
+    Answer { status: head.status, headers: head.headers, body }
+}
+
+/// The next piece of a body; `None` at its end.
+pub async fn piece(body: &mut Incoming) -> Option<Bytes> {
+    let frame = timeout(SOON, body.frame()).await.expect("the body goes on");
+    frame.map(|frame| frame.unwrap().into_data().unwrap())
+}
+
+/// The error with which a body breaks off, or what it was.
+pub async fn collect_or_error(response: Response<Incoming>) -> Result<Bytes, hyper::Error> {
+    let collected = timeout(SOON, response.into_body().collect()).await.expect("the body ends");
+    collected.map(|collected| collected.to_bytes())
+}
+
+/// Nothing comes for a while.
+pub async fn silent(body: &mut Incoming) -> bool {
+    timeout(Duration::from_millis(30), body.frame()).await.is_err()
+}

@@ -1,0 +1,126 @@
+//! A backend that does what a test tells it, step by step.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::SOON;
+
+/// A backend whose requests wait for the test to answer them.
+pub struct Scripted {
+    pub addr: SocketAddr,
+    calls: mpsc::UnboundedReceiver<Call>,
+    accepting: JoinHandle<()>,
+}
+
+/// A request that has come, and waits for its answer.
+pub struct Call {
+    pub request: Request<Bytes>,
+    answer: oneshot::Sender<Response<Pieces>>,
+}
+
+/// A body, piece by piece.
+pub struct Pieces(mpsc::UnboundedReceiver<Bytes>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+impl Scripted {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (calls_in, calls) = mpsc::unbounded_channel();
+        let accepting = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let calls = calls_in.clone();
+                let service =
+                    service_fn(move |request: Request<Incoming>| serve(calls.clone(), request));
+                connections.spawn(async move {
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self { addr, calls, accepting }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// The next request.
+    pub async fn call(&mut self) -> Call {
+        timeout(SOON, self.calls.recv()).await.expect("a request comes").unwrap()
+    }
+
+    /// Whether a request is there that nobody has asked for.
+    pub fn has_call(&mut self) -> bool {
+        !self.calls.is_empty()
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn serve(
+    calls: mpsc::UnboundedSender<Call>,
+    request: Request<Incoming>,
+) -> Result<Response<Pieces>, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let (answer, answered) = oneshot::channel();
+    let _ = calls.send(Call { request: Request::from_parts(head, body), answer });
+    match answered.await {
+        Ok(answer) => Ok(answer),
+        // The test has no answer: hang until the connection goes.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+impl Call {
+    /// Answers with one piece.
+    pub fn answer(self, status: u16, content_type: &str, body: impl Into<Bytes>) {
+        let body = body.into();
+        let response = Response::builder()
+            .status(status)
+            .header("content-type", content_type)
+            .header("content-length", body.len());
+        let (pieces, receiver) = mpsc::unbounded_channel();
+        pieces.send(body).unwrap();
+        let _ = self.answer.send(response.body(Pieces(receiver)).unwrap());
+    }
+
+    /// Answers with a head and, later, pieces; the body ends when the sender is dropped.
+    pub fn stream(self, content_type: &str) -> mpsc::UnboundedSender<Bytes> {
+        let (pieces, receiver) = mpsc::unbounded_channel();
+        let response = Response::builder().header("content-type", content_type);
+        let _ = self.answer.send(response.body(Pieces(receiver)).unwrap());
+        pieces
+    }
+}

@@ -1,0 +1,13 @@
+//! The simulated backend over real sockets.
+#![allow(clippy::unwrap_used)]
+
+mod binary;
+mod client;
+mod faults;
+mod life;
+mod many;
+mod model_time;
+mod refusals;
+mod steering;
+mod trivial;
+mod wire;

@@ -1,0 +1,190 @@
+//! Many rows as one array for each column.
+
+use tokio_postgres::types::ToSql;
+
+use crate::ledger::{Attempt, Reservation};
+use crate::sums::{SumKey, Tokens, signed};
+use crate::words::Word;
+
+type Parameter<'a> = &'a (dyn ToSql + Sync);
+
+/// The values for [`super::sql::PUT_ATTEMPTS`].
+#[derive(Default)]
+pub(super) struct Attempts<'a> {
+    requests: Vec<&'a str>,
+    attempts: Vec<i64>,
+    lasts: Vec<bool>,
+    started_at: Vec<i64>,
+    groups: Vec<&'a str>,
+    tenants: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    agents: Vec<Option<&'a str>>,
+    sessions: Vec<Option<&'a str>>,
+    routes: Vec<&'a str>,
+    streams: Vec<bool>,
+    models: Vec<&'a str>,
+    pools: Vec<Option<&'a str>>,
+    workers: Vec<Option<&'a str>>,
+    /// Estimate, input, cached, output, charged.
+    tokens: [Vec<i64>; 5],
+    usages: Vec<&'a str>,
+    waited_us: Vec<i64>,
+    first_token_us: Vec<Option<i64>>,
+    total_us: Vec<i64>,
+    statuses: Vec<i64>,
+    outcomes: Vec<&'a str>,
+    codes: Vec<Option<&'a str>>,
+    brownouts: Vec<bool>,
+}
+
+impl<'a> FromIterator<&'a Attempt> for Attempts<'a> {
+    fn from_iter<I: IntoIterator<Item = &'a Attempt>>(rows: I) -> Self {
+        let mut arrays = Self::default();
+        rows.into_iter().for_each(|row| arrays.push(row));
+        arrays
+    }
+}
+
+impl<'a> Attempts<'a> {
+    fn push(&mut self, row: &'a Attempt) {
+        self.requests.push(&row.request);
+        self.attempts.push(i64::from(row.attempt));
+        self.lasts.push(row.last);
+        self.started_at.push(row.started_at.0);
+        self.groups.push(&row.group);
+        self.tenants.push(&row.tenant);
+        self.keys.push(&row.key);
+        self.agents.push(row.agent.as_deref());
+        self.sessions.push(row.session.as_deref());
+        self.routes.push(&row.route);
+        self.streams.push(row.stream);
+        self.models.push(&row.model);
+        self.pools.push(row.pool.as_deref());
+        self.workers.push(row.worker.as_deref());
+        let tokens =
+            [row.estimate, row.input_tokens, row.cached_tokens, row.output_tokens, row.charged];
+        for (column, tokens) in self.tokens.iter_mut().zip(tokens) {
+            column.push(signed(tokens));
+        }
+        self.usages.push(row.usage.word());
+        self.waited_us.push(signed(row.waited_us));
+        self.first_token_us.push(row.first_token_us.map(signed));
+        self.total_us.push(signed(row.total_us));
+        self.statuses.push(i64::from(row.status));
+        self.outcomes.push(row.outcome.word());
+        self.codes.push(row.code.as_deref());
+        self.brownouts.push(row.brownout);
+    }
+
+    pub(super) fn values(&self) -> [Parameter<'_>; 27] {
+        let [estimates, inputs, cached, outputs, charged] = &self.tokens;
+        [
+            &self.requests,
+            &self.attempts,
+            &self.lasts,
+            &self.started_at,
+            &self.groups,
+            &self.tenants,
+            &self.keys,
+            &self.agents,
+            &self.sessions,
+            &self.routes,
+            &self.streams,
+            &self.models,
+            &self.pools,
+            &self.workers,
+            estimates,
+            inputs,
+            cached,
+            outputs,
+            charged,
+            &self.usages,
+            &self.waited_us,
+            &self.first_token_us,
+            &self.total_us,
+            &self.statuses,
+            &self.outcomes,
+            &self.codes,
+            &self.brownouts,
+        ]
+    }
+}
+
+/// The values for [`super::sql::PUT_RESERVATIONS`].
+#[derive(Default)]
+pub(super) struct Reservations<'a> {
+    requests: Vec<&'a str>,
+    groups: Vec<&'a str>,
+    tenants: Vec<&'a str>,
+    keys: Vec<&'a str>,
+    models: Vec<&'a str>,
+    tokens: Vec<i64>,
+    at: Vec<i64>,
+    instance: i64,
+}
+
+impl<'a> Reservations<'a> {
+    pub(super) fn new(rows: impl IntoIterator<Item = &'a Reservation>, instance: i64) -> Self {
+        let mut arrays = Self { instance, ..Self::default() };
+        for row in rows {
+            arrays.requests.push(&row.request);
+            arrays.groups.push(&row.group);
+            arrays.tenants.push(&row.tenant);
+            arrays.keys.push(&row.key);
+            arrays.models.push(&row.model);
+            arrays.tokens.push(signed(row.tokens));
+            arrays.at.push(row.at.0);
+        }
+        arrays
+    }
+
+    pub(super) fn values(&self) -> [Parameter<'_>; 8] {
+        [
+            &self.requests,
+            &self.groups,
+            &self.tenants,
+            &self.keys,
+            &self.models,
+            &self.tokens,
+            &self.at,
+            &self.instance,
+        ]
+    }
+}
+
+/// The values for [`super::sql::ADD_SUMS`], or without tokens for [`super::sql::LOCK_SUMS`].
+#[derive(Default)]
+pub(super) struct Sums<'a> {
+    scopes: Vec<&'a str>,
+    owners: Vec<&'a str>,
+    periods: Vec<&'a str>,
+    first_days: Vec<i64>,
+    used: Vec<i64>,
+    reserved: Vec<i64>,
+}
+
+impl<'a> FromIterator<(&'a SumKey<'a>, &'a Tokens)> for Sums<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a SumKey<'a>, &'a Tokens)>>(sums: I) -> Self {
+        let mut arrays = Self::default();
+        for (sum, tokens) in sums {
+            arrays.scopes.push(sum.scope.word());
+            arrays.owners.push(&sum.owner);
+            arrays.periods.push(sum.period.word());
+            arrays.first_days.push(sum.first_day.0);
+            arrays.used.push(tokens.used);
+            arrays.reserved.push(tokens.reserved);
+        }
+        arrays
+    }
+}
+
+impl Sums<'_> {
+    pub(super) fn which(&self) -> [Parameter<'_>; 4] {
+        [&self.scopes, &self.owners, &self.periods, &self.first_days]
+    }
+
+    pub(super) fn values(&self) -> [Parameter<'_>; 6] {
+        let [scopes, owners, periods, first_days] = self.which();
+        [scopes, owners, periods, first_days, &self.used, &self.reserved]
+    }
+}

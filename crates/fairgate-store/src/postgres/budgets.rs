@@ -1,0 +1,273 @@
+//! The task that reserves: whatever is pending goes into one transaction that holds the sums it looks at, so that nobody
+//! else, in this process or another, decides on the same numbers.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tokio::sync::mpsc;
+use tokio::time::sleep_until;
+use tokio_postgres::Row;
+
+use super::arrays::{Reservations, Sums};
+use super::ledger::{Reply, reservations};
+use super::link::{Link, Session, execute, in_time, query};
+use super::sql;
+use super::trouble::Trouble;
+use crate::calendar::Day;
+use crate::directory::Period;
+use crate::error::StoreError;
+use crate::ledger::{BudgetLeft, Exhausted, Reservation, Scope};
+use crate::rows::Columns;
+use crate::sums::{Deltas, SumKey, Tokens, refusal, signed, sums_of};
+
+type Result<T> = std::result::Result<T, Trouble>;
+type Answer = std::result::Result<(), Exhausted>;
+
+/// How many reservations one transaction makes.
+const BATCH_MAX: usize = 256;
+/// How often a batch is tried: reserving again replaces, so this is safe whatever became of the first try.
+const TRIES: u32 = 3;
+
+/// What the task is asked.
+pub(super) enum Command {
+    Reserve(Box<Reservation>, Reply<Answer>),
+    Close(Reply<()>),
+}
+
+/// The task and the instance that it reserves for.
+pub(super) struct Reserver {
+    link: Link,
+    instance: i64,
+    /// Requests that may hold tokens though nobody knows of it: whoever asked left before the answer, or was told that it
+    /// failed. They are released before anything else is reserved.
+    orphans: HashSet<String>,
+}
+
+impl Reserver {
+    pub(super) fn new(link: Link, instance: i64) -> Self {
+        Self { link, instance, orphans: HashSet::new() }
+    }
+
+    /// Reserves until it is told to close, or until nobody is left who could ask.
+    pub(super) async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+        let mut commands = Vec::with_capacity(BATCH_MAX);
+        let mut closers = Vec::new();
+        while self.next(&mut inbox, &mut commands).await {
+            let mut asked = Vec::with_capacity(commands.len());
+            for command in commands.drain(..) {
+                match command {
+                    Command::Reserve(reservation, reply) => asked.push((reservation, reply)),
+                    Command::Close(reply) => {
+                        inbox.close();
+                        closers.push(reply);
+                    }
+                }
+            }
+            self.reserve(asked).await;
+        }
+        drop(self);
+        for reply in closers {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    /// Waits for something to do; false where there will never be anything.
+    async fn next(&self, inbox: &mut mpsc::Receiver<Command>, commands: &mut Vec<Command>) -> bool {
+        if self.orphans.is_empty() {
+            return inbox.recv_many(commands, BATCH_MAX).await > 0;
+        }
+        // Orphans are released at once, or as soon as there is a connection again. Those left at the end are resolved as
+        // those of any process that is gone.
+        tokio::select! {
+            biased;
+            received = inbox.recv_many(commands, BATCH_MAX) => received > 0,
+            () = sleep_until(self.link.next_attempt()) => true,
+        }
+    }
+
+    async fn reserve(&mut self, asked: Vec<(Box<Reservation>, Reply<Answer>)>) {
+        let (wanted, replies): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        match self.persistently(&wanted).await {
+            Ok(answers) => {
+                self.orphans.clear();
+                for ((reservation, reply), answer) in wanted.into_iter().zip(replies).zip(answers) {
+                    let held = answer.is_ok();
+                    if reply.send(Ok(answer)).is_err() && held {
+                        self.orphans.insert(reservation.request);
+                    }
+                }
+            }
+            Err(trouble) => {
+                let problem = StoreError::from(trouble).to_string();
+                self.orphans.extend(wanted.into_iter().map(|reservation| reservation.request));
+                for reply in replies {
+                    let _ = reply.send(Err(StoreError::Database(problem.clone())));
+                }
+            }
+        }
+    }
+
+    async fn persistently(&mut self, wanted: &[Box<Reservation>]) -> Result<Vec<Answer>> {
+        let mut tries = 1;
+        loop {
+            match self.once(wanted).await {
+                Err(Trouble::Link(_) | Trouble::Conflict(_)) if tries < TRIES => tries += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn once(&mut self, wanted: &[Box<Reservation>]) -> Result<Vec<Answer>> {
+        let mut session = self.link.take().await?;
+        let orphans = self.orphans.iter().map(String::as_str);
+        let outcome = in_time(transact(&mut session, self.instance, orphans, wanted)).await;
+        self.link.give_back(session, &outcome).await;
+        outcome
+    }
+}
+
+/// One transaction in two round trips: lock and look, then write.
+async fn transact(
+    session: &mut Session,
+    instance: i64,
+    orphans: impl Iterator<Item = &str>,
+    wanted: &[Box<Reservation>],
+) -> Result<Vec<Answer>> {
+    let [end, ensure, lock, budgets, put, add] = session
+        .prepare([
+            sql::END_RESERVATIONS,
+            sql::ENSURE_SUMS,
+            sql::LOCK_SUMS,
+            sql::BUDGETS_OF,
+            sql::PUT_RESERVATIONS,
+            sql::ADD_SUMS,
+        ])
+        .await?;
+    let client = &session.client;
+    let orphans: Vec<_> = orphans.collect();
+    let wanted_requests = wanted.iter().map(|it| it.request.as_str());
+    let requests: Vec<_> = orphans.iter().copied().chain(wanted_requests).collect();
+    let tenants: Vec<_> = wanted.iter().map(|it| it.tenant.as_str()).collect();
+    let keys: Vec<_> = wanted.iter().map(|it| it.key.as_str()).collect();
+    let which: BTreeMap<_, _> = wanted
+        .iter()
+        .flat_map(|it| sums_of(it.tenant.as_str(), it.key.as_str(), it.at))
+        .map(|sum| (sum, Tokens::default()))
+        .collect();
+    let which: Sums<'_> = which.iter().collect();
+    // Reservations before sums, as everywhere.
+    let (begun, ended, ensured, locked, budgets) = tokio::join!(
+        client.batch_execute("BEGIN"),
+        query(client, &end, [&requests]),
+        execute(client, &ensure, which.which()),
+        query(client, &lock, which.which()),
+        query(client, &budgets, [&tenants, &keys]),
+    );
+    begun?;
+    ensured?;
+    let (ended, locked, budgets) = (reservations(&ended?)?, locked?, budgets?);
+    let mut book = Book::new(&locked, &budgets, &ended)?;
+    orphans.into_iter().for_each(|request| book.release(request));
+    let answers = wanted.iter().map(|reservation| book.reserve(reservation)).collect();
+
+    let held = Reservations::new(book.held.values().copied(), instance);
+    let sums: Sums<'_> = book.deltas.iter().collect();
+    let (put, added, committed) = tokio::join!(
+        execute(client, &put, held.values()),
+        execute(client, &add, sums.values()),
+        client.batch_execute("COMMIT"),
+    );
+    put?;
+    added?;
+    committed?;
+    Ok(answers)
+}
+
+/// The numbers that a batch is decided on, which nobody else can change in the meantime.
+struct Book<'a> {
+    sums: HashMap<SumKey<'a>, Tokens>,
+    budgets: HashMap<(Scope, &'a str), Vec<(Period, u64)>>,
+    /// The reservations there are of the requests of this batch.
+    held: BTreeMap<&'a str, &'a Reservation>,
+    deltas: Deltas<'a>,
+}
+
+impl<'a> Book<'a> {
+    fn new(sums: &'a [Row], budgets: &'a [Row], held: &'a [Reservation]) -> Result<Self> {
+        let mut book = Self {
+            sums: HashMap::with_capacity(sums.len()),
+            budgets: HashMap::new(),
+            held: held.iter().map(|it| (it.request.as_str(), it)).collect(),
+            deltas: Deltas::default(),
+        };
+        for row in sums {
+            let sum = SumKey {
+                scope: row.word(0)?,
+                owner: row.try_get::<_, &str>(1)?.into(),
+                period: row.word(2)?,
+                first_day: Day(row.int(3)?),
+            };
+            book.sums.insert(sum, Tokens { used: row.int(4)?, reserved: row.int(5)? });
+        }
+        for row in budgets {
+            let whose = (row.word(0)?, row.try_get::<_, &str>(1)?);
+            book.budgets.entry(whose).or_default().push((row.word(2)?, row.count(3)?));
+        }
+        Ok(book)
+    }
+
+    fn add(&mut self, reservation: &'a Reservation, reserved: i64) {
+        let Reservation { tenant, key, at, .. } = reservation;
+        for sum in sums_of(tenant.as_str(), key.as_str(), *at) {
+            self.sums.entry(sum).or_default().reserved += reserved;
+        }
+        self.deltas.add(tenant.as_str(), key.as_str(), *at, Tokens { used: 0, reserved });
+    }
+
+    fn release(&mut self, request: &str) {
+        if let Some(held) = self.held.remove(request) {
+            self.add(held, -signed(held.tokens));
+        }
+    }
+
+    fn hold(&mut self, reservation: &'a Reservation) {
+        self.add(reservation, signed(reservation.tokens));
+        self.held.insert(&reservation.request, reservation);
+    }
+
+    /// Holds tokens where all budgets have room. A request that holds some already holds these instead.
+    fn reserve(&mut self, reservation: &'a Reservation) -> Answer {
+        let earlier = self.held.get(reservation.request.as_str()).copied();
+        self.release(&reservation.request);
+        let budgets = self.left(reservation);
+        if let Some(exhausted) = refusal(&budgets, reservation.tokens) {
+            if let Some(earlier) = earlier {
+                self.hold(earlier);
+            }
+            return Err(exhausted);
+        }
+        if !budgets.is_empty() {
+            self.hold(reservation);
+        }
+        Ok(())
+    }
+
+    fn left(&self, reservation: &Reservation) -> Vec<BudgetLeft> {
+        let Reservation { tenant, key, at, .. } = reservation;
+        let mut left = Vec::new();
+        for sum in sums_of(tenant.as_str(), key.as_str(), *at) {
+            let budgets = self.budgets.get(&(sum.scope, &*sum.owner)).into_iter().flatten();
+            for (period, limit) in budgets.filter(|(period, _)| *period == sum.period) {
+                let tokens = self.sums.get(&sum).copied().unwrap_or_default();
+                left.push(BudgetLeft {
+                    scope: sum.scope,
+                    period: *period,
+                    limit: *limit,
+                    used: u64::try_from(tokens.used).unwrap_or(0),
+                    reserved: u64::try_from(tokens.reserved).unwrap_or(0),
+                    resets_at: period.resets_at(*at),
+                });
+            }
+        }
+        left
+    }
+}

@@ -1,0 +1,153 @@
+//! Signs of life, and what becomes of those who give none.
+//!
+//! Every process renews its lease three times before it runs out, by the database's clock. Whoever finds reservations of an
+//! instance without a lease turns them into rows of outcome `lost`. A process that had only been paused and comes back
+//! settles as if nothing had happened: its real row replaces the guessed one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::arrays::{Attempts, Sums};
+use super::ledger::{Reply, reservations};
+use super::link::{Link, Session, execute, in_time, query};
+use super::sql;
+use super::trouble::Trouble;
+use crate::error::StoreError;
+use crate::ledger::{Attempt, Resolved};
+use crate::rows::Columns;
+use crate::sums::{Deltas, Tokens, signed};
+
+type Result<T> = std::result::Result<T, Trouble>;
+
+/// How many reservations one transaction resolves.
+const BATCH_MAX: i64 = 500;
+
+/// The task, and the instance that it speaks for.
+pub(super) struct Lease {
+    pub(super) link: Link,
+    pub(super) instance: i64,
+    pub(super) length: Duration,
+}
+
+impl Lease {
+    /// Renews the lease until it is told to end it, or until nobody is left who could tell.
+    pub(super) async fn run(mut self, mut end: mpsc::Receiver<Reply<()>>) {
+        let every = (self.length / 3).max(Duration::from_millis(10));
+        let mut ticks = interval_at(Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                reply = end.recv() => {
+                    let ended = self.end().await;
+                    if let Some(reply) = reply {
+                        end.close();
+                        let _ = reply.send(ended.map_err(StoreError::from));
+                    }
+                    return;
+                }
+                _ = ticks.tick() => self.renew_and_look().await,
+            }
+        }
+    }
+
+    async fn renew_and_look(&mut self) {
+        match self.begin().await {
+            Ok(Resolved { reservations: 0, .. }) => {}
+            Ok(Resolved { reservations, tokens }) => {
+                tracing::warn!(
+                    reservations,
+                    tokens,
+                    "resolved what a process that is gone had reserved"
+                );
+            }
+            Err(trouble) => tracing::warn!(?trouble, "the store's lease could not be renewed"),
+        }
+    }
+
+    /// A sign of life, and a look for those who gave none.
+    pub(super) async fn begin(&mut self) -> Result<Resolved> {
+        let mut session = self.link.take().await?;
+        let mut resolved = Resolved::default();
+        let outcome = loop {
+            let length = i64::try_from(self.length.as_micros()).unwrap_or(i64::MAX);
+            let some = in_time(async {
+                let [renew, forget] =
+                    session.prepare([sql::HEARTBEAT, sql::FORGET_INSTANCES]).await?;
+                session.client.execute(&renew, &[&self.instance, &length]).await?;
+                session.client.execute(&forget, &[]).await?;
+                resolve_some(&mut session).await
+            });
+            match some.await {
+                Ok(some) => {
+                    resolved.reservations += some.reservations;
+                    resolved.tokens += some.tokens;
+                    if some.reservations < BATCH_MAX.unsigned_abs() {
+                        break Ok(resolved);
+                    }
+                }
+                Err(trouble) => break Err(trouble),
+            }
+        };
+        self.link.give_back(session, &outcome).await;
+        outcome
+    }
+
+    /// Ends the lease: what is still reserved belongs to nobody.
+    async fn end(&mut self) -> Result<()> {
+        let mut session = self.link.take().await?;
+        let outcome = in_time(async {
+            let [end] = session.prepare([sql::END_INSTANCE]).await?;
+            session.client.execute(&end, &[&self.instance]).await?;
+            Ok(())
+        });
+        let outcome = outcome.await;
+        self.link.give_back(session, &outcome).await;
+        outcome
+    }
+}
+
+async fn resolve_some(session: &mut Session) -> Result<Resolved> {
+    let [take, made, put, add] = session
+        .prepare([sql::TAKE_ABANDONED, sql::ATTEMPTS_MADE, sql::PUT_ATTEMPTS, sql::ADD_SUMS])
+        .await?;
+    let client = &session.client;
+    let (begun, taken) =
+        tokio::join!(client.batch_execute("BEGIN"), query(client, &take, [&BATCH_MAX]));
+    begun?;
+    let taken = reservations(&taken?)?;
+    if taken.is_empty() {
+        session.run("ROLLBACK").await?;
+        return Ok(Resolved::default());
+    }
+    let requests: Vec<_> = taken.iter().map(|it| it.request.as_str()).collect();
+    let rows = client.query(&made, &[&requests]).await?;
+    let mut made = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        made.insert(row.text(0)?, u32::try_from(row.int(1)?).unwrap_or(u32::MAX));
+    }
+    let lost =
+        |it: &crate::ledger::Reservation| it.lost(made.get(&it.request).copied().unwrap_or(0));
+    let lost: Vec<Attempt> = taken.iter().map(lost).collect();
+    let mut deltas = Deltas::default();
+    let mut resolved = Resolved::default();
+    for it in &taken {
+        // What was reserved is charged.
+        let tokens = Tokens { used: signed(it.tokens), reserved: -signed(it.tokens) };
+        deltas.add(it.tenant.as_str(), it.key.as_str(), it.at, tokens);
+        resolved.reservations += 1;
+        resolved.tokens += it.tokens;
+    }
+    let (rows, sums): (Attempts<'_>, Sums<'_>) = (lost.iter().collect(), deltas.iter().collect());
+    let (put, added, committed) = tokio::join!(
+        query(client, &put, rows.values()),
+        execute(client, &add, sums.values()),
+        client.batch_execute("COMMIT"),
+    );
+    put?;
+    added?;
+    committed?;
+    Ok(resolved)
+}
