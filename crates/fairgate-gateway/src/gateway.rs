@@ -24,8 +24,8 @@ use crate::phase::{Phase, Stage};
 use crate::pools::{Pools, PoolsError};
 use crate::request_id::RequestIds;
 use crate::rows::Rows;
-use crate::sync;
 use crate::server::{Door, Server, bind};
+use crate::sync;
 use crate::tls::{self, TlsError};
 
 /// How long what was cut off may take to be settled.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod output;
+mod prove_command;
 mod replay_command;
 mod schedule_command;
 mod serve_command;
@@ -23,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve_command::ServeArgs),
+    Prove(prove_command::ProveArgs),
     Replay(replay_command::ReplayArgs),
     Schedule(schedule_command::ScheduleArgs),
     Group(admin::GroupCommand),
@@ -39,6 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve_command::run(&args),
+        Command::Prove(args) => prove_command::run(&args),
         Command::Replay(args) => replay_command::run(&args),
         Command::Schedule(args) => schedule_command::run(&args),
         Command::Group(command) => command.run(),

@@ -1,0 +1,48 @@
+//! A folder for one experiment.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, process};
+
+use crate::error::ProveError;
+
+/// Where the gateway of one experiment keeps its data. Gone with this, unless it was asked for by name.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Folder {
+    /// A folder named after the scenario in `kept`, or a new one among the system's temporary files.
+    pub(crate) fn make(kept: Option<&Path>, scenario: &str) -> Result<Self, ProveError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let path = match kept {
+            Some(folder) => folder.join(scenario),
+            None => {
+                let number = NEXT.fetch_add(1, Ordering::Relaxed);
+                env::temp_dir().join(format!("fairgate-prove-{}-{number}", process::id()))
+            }
+        };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .map_err(|source| ProveError::File { path: parent.to_owned(), source })?;
+        }
+        // What is there already is of another experiment, and would be taken for this one's.
+        fs::create_dir(&path).map_err(|source| ProveError::File { path: path.clone(), source })?;
+        Ok(Self { path, keep: kept.is_some() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.keep {
+            // What cannot be removed is left to the system, which clears such files.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}

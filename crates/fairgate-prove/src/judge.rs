@@ -1,0 +1,185 @@
+//! The judge: one function a bar. Each compares accounts that different parties kept, and says by how much they differ.
+
+mod books;
+mod fairness;
+mod order;
+
+use fairgate_core::units::Micros;
+
+use crate::evidence::{Evidence, Seen, Sighting};
+use crate::replay::{Replay, replay};
+use crate::report::{Bar, Course, Point, Report, TenantReport};
+use crate::scenario::Scenario;
+use crate::service::{self, Service};
+use crate::slots::{self, Slots};
+
+/// How far from its ideal a tenant may be in the end, in percent of the ideal.
+pub const SHARE_PERCENT: u32 = 3;
+
+/// Everything that a bar may look at.
+pub(crate) struct Case<'a> {
+    scenario: &'a Scenario,
+    evidence: &'a Evidence,
+    replay: Replay,
+    service: Service,
+    slots: Option<Slots>,
+}
+
+/// Judges what an experiment left behind.
+pub fn judge(scenario: &Scenario, evidence: &Evidence) -> Report {
+    let replay = replay(&evidence.journal, evidence.last.as_ref(), |name| scenario.tenant(name));
+    let service = service::measure(scenario, &replay);
+    let slots = scenario.partition.then(|| slots::measure(scenario, &service));
+    let case = Case { scenario, evidence, replay, service, slots };
+    let overlap = case.service.window.map_or(0, |(from, until)| until.0 - from.0);
+    Report {
+        scenario: scenario.name,
+        title: scenario.title,
+        capacity: scenario.capacity,
+        partition: scenario.partition,
+        overlap_ms: millis(Micros(overlap)),
+        journal_events: case.replay.events,
+        journal_files: evidence.journal.len(),
+        tenants: (0..scenario.tenants.len()).map(|i| tenant(&case, i)).collect(),
+        bars: bars(&case),
+        course: course(&case.service),
+    }
+}
+
+fn bars(case: &Case<'_>) -> Vec<Bar> {
+    let mut bars = vec![order::replayed(case), fairness::backlogged(case)];
+    match &case.slots {
+        Some(slots) => bars.push(fairness::slots_held(case, slots)),
+        None => {
+            bars.push(fairness::within_bound(case));
+            bars.push(fairness::within_share(case));
+            bars.push(fairness::no_long_gap(case));
+        }
+    }
+    bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));
+    bars.extend([
+        books::rows_match(case),
+        books::tokens_match(case),
+        order::no_errors(case),
+        order::nothing_left(case),
+    ]);
+    bars
+}
+
+fn tenant(case: &Case<'_>, i: usize) -> TenantReport {
+    let tenant = &case.scenario.tenants[i];
+    let flow = &case.service.flows[i];
+    let weights = case.scenario.weights() as f64;
+    let (ideal_percent, got_percent) = match &case.slots {
+        Some(slots) => {
+            let held: u128 = slots.held_us.iter().sum();
+            (
+                percent(slots.due[i] as f64, case.scenario.capacity as f64),
+                percent(slots.held_us[i] as f64, held as f64),
+            )
+        }
+        None => {
+            let all: i128 = case.service.flows.iter().map(|flow| flow.got).sum();
+            (percent(tenant.weight as f64, weights), percent(flow.got as f64, all as f64))
+        }
+    };
+    let sightings = || case.sightings(i);
+    let count = |kind: fn(&Seen) -> bool| sightings().filter(|s| kind(&s.end)).count() as u64;
+    let by_score = case.slots.is_none();
+    TenantReport {
+        name: tenant.name,
+        weight: tenant.weight,
+        slots: case.slots.as_ref().map(|slots| slots.due[i]),
+        ideal_percent,
+        got_percent,
+        deviation_percent: percent(got_percent - ideal_percent, ideal_percent),
+        got_tokens: u64::try_from(flow.got).unwrap_or_default(),
+        ideal_tokens: by_score.then_some(flow.ideal_times_weights as f64 / weights),
+        bound_tokens: by_score.then(|| flow.off.bound_tokens()),
+        off_tokens: by_score.then(|| flow.off.measured_tokens()),
+        gap_tokens: u64::try_from(flow.gap_max).unwrap_or_default(),
+        gap_closest_tokens: by_score.then(|| flow.gap.measured_tokens()),
+        gap_bound_tokens: by_score.then(|| flow.gap.bound_tokens()),
+        wait_p50_ms: quantile(&flow.waits, 50),
+        wait_p95_ms: quantile(&flow.waits, 95),
+        grants: flow.grants,
+        requests: sightings().count() as u64,
+        completed: count(|seen| matches!(seen, Seen::Completed { .. })),
+        left: count(|seen| matches!(seen, Seen::Left)),
+        failed: count(|seen| matches!(seen, Seen::Broken { .. } | Seen::Failed { .. })),
+        rows: case.final_rows(i).count() as u64,
+    }
+}
+
+impl Case<'_> {
+    /// What the clients of a tenant saw.
+    fn sightings(&self, tenant: usize) -> impl Iterator<Item = &Sighting> {
+        self.evidence.sightings.iter().filter(move |sighting| sighting.tenant == tenant)
+    }
+
+    /// The final rows of a tenant.
+    fn final_rows(&self, tenant: usize) -> impl Iterator<Item = &fairgate_store::Attempt> {
+        let name = self.scenario.tenants[tenant].name;
+        self.evidence.ledger.rows.iter().filter(move |row| row.last && row.tenant == name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = (usize, &'static str)> {
+        self.scenario.tenants.iter().map(|tenant| tenant.name).enumerate()
+    }
+}
+
+/// At most this many points are drawn.
+const POINTS_MAX: u64 = 480;
+
+/// The last moment of each of many equal spans.
+fn course(service: &Service) -> Course {
+    let (Some(first), Some(last)) = (service.course.first(), service.course.last()) else {
+        return Course::default();
+    };
+    let start = first.at.0;
+    let since = |at: Micros| millis(Micros(at.0.saturating_sub(start)));
+    let span = (last.at.0 - start).div_ceil(POINTS_MAX).max(1);
+    let (join, end) = service.window.unwrap_or((last.at, last.at));
+    let at_join = service.course.iter().rfind(|moment| moment.at <= join).unwrap_or(first);
+    let weights = service.weights as f64;
+    let mut points: Vec<(u64, Point)> = Vec::new();
+    for moment in &service.course {
+        let bucket = (moment.at.0 - start) / span;
+        if points.last().is_some_and(|(last, _)| *last == bucket) {
+            points.pop();
+        }
+        let ideal = moment.ideal_times_weights.as_ref().map(|ideal| {
+            let with = |(ideal, then): (&i128, &i128)| *ideal as f64 / weights + *then as f64;
+            ideal.iter().zip(&at_join.used).map(with).collect()
+        });
+        let bound = moment.bound_times_weights.as_ref();
+        points.push((
+            bucket,
+            Point {
+                at_ms: since(moment.at),
+                tokens: moment.used.iter().map(|u| u64::try_from(*u).unwrap_or_default()).collect(),
+                ideal_tokens: ideal,
+                bound_tokens: bound.map(|b| b.iter().map(|b| *b as f64 / weights).collect()),
+                flying: moment.flying.clone(),
+            },
+        ));
+    }
+    let points = points.into_iter().map(|(_, point)| point).collect();
+    Course { join_ms: since(join), end_ms: since(end), points }
+}
+
+/// The wait that so many in a hundred did not exceed, in milliseconds.
+fn quantile(waits: &[Micros], percent: usize) -> f64 {
+    let mut sorted = waits.to_vec();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).map_or(0.0, |wait| millis(*wait))
+}
+
+fn millis(span: Micros) -> f64 {
+    span.0 as f64 / 1000.0
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole == 0.0 { 0.0 } else { part * 100.0 / whole }
+}

@@ -1,0 +1,127 @@
+//! A report as text.
+
+use std::fmt::Write as _;
+
+use console::Term;
+
+use super::plot::plot;
+use super::table::table;
+use crate::report::{Bar, Report, TenantReport};
+
+/// How text is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// How many columns there are.
+    pub width: usize,
+    /// Whether to use colours.
+    pub colour: bool,
+}
+
+/// The width of what is read by somebody else than a terminal, in columns.
+const WIDTH_ELSEWHERE: usize = 100;
+
+impl Style {
+    /// As standard output is: as wide as the terminal; colours where it has them and `NO_COLOR` is not set.
+    pub fn for_stdout() -> Self {
+        let size = Term::stdout().size_checked();
+        let width = size.map_or(WIDTH_ELSEWHERE, |(_, columns)| usize::from(columns));
+        Self { width, colour: console::colors_enabled() }
+    }
+}
+
+/// The whole report: what was done, the table, the plot, and every bar with its numbers.
+pub fn text(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    let mut line = |line: &str| {
+        text.push_str(line);
+        text.push('\n');
+    };
+    line(&bold(&format!("{}: {}", report.scenario, report.title), style));
+    line(&format!(
+        "capacity {}{}, {:.2} s of overlap, {} journal events in {} files",
+        report.capacity,
+        if report.partition { ", partitioned" } else { "" },
+        report.overlap_ms / 1000.0,
+        report.journal_events,
+        report.journal_files,
+    ));
+    line("");
+    tenants(report).iter().for_each(|row| line(row));
+    line("");
+    plot(report, style).iter().for_each(|row| line(row));
+    line("");
+    report.bars.iter().for_each(|bar| line(&bar_line(bar, style)));
+    text
+}
+
+fn tenants(report: &Report) -> Vec<String> {
+    let shares = if report.partition { "slot time" } else { "tokens" };
+    let headings = [
+        ("tenant", ""),
+        ("weight", ""),
+        ("ideal", shares),
+        ("got", shares),
+        ("off", "of ideal"),
+        ("got", "tokens"),
+        ("furthest/bound", "tokens"),
+        ("gap/bound", "tokens"),
+        ("wait p50", "ms"),
+        ("p95", "ms"),
+        ("grants", ""),
+        ("requests", ""),
+        ("rows", ""),
+    ];
+    let rows: Vec<Vec<String>> = report.tenants.iter().map(row).collect();
+    table(&headings, &rows)
+}
+
+fn row(tenant: &TenantReport) -> Vec<String> {
+    let of = |measured: Option<f64>, bound: Option<f64>| match (measured, bound) {
+        (Some(measured), Some(bound)) => format!("{measured:.0}/{bound:.0}"),
+        _ => "–".into(),
+    };
+    vec![
+        tenant.name.into(),
+        tenant.weight.to_string(),
+        format!("{:.2} %", tenant.ideal_percent),
+        format!("{:.2} %", tenant.got_percent),
+        format!("{:+.2} %", tenant.deviation_percent),
+        tenant.got_tokens.to_string(),
+        of(tenant.off_tokens, tenant.bound_tokens),
+        match tenant.gap_bound_tokens {
+            Some(_) => of(tenant.gap_closest_tokens, tenant.gap_bound_tokens),
+            None => tenant.gap_tokens.to_string(),
+        },
+        format!("{:.1}", tenant.wait_p50_ms),
+        format!("{:.1}", tenant.wait_p95_ms),
+        tenant.grants.to_string(),
+        tenant.requests.to_string(),
+        tenant.rows.to_string(),
+    ]
+}
+
+fn bar_line(bar: &Bar, style: Style) -> String {
+    let (mark, colour) = if bar.passed { ("pass", GREEN) } else { ("FAIL", RED) };
+    let mut line = coloured(mark, colour, style);
+    // Longest name: 22.
+    let _ = write!(line, "  {:22} {}", bar.name, bar.says);
+    line
+}
+
+const RED: u8 = 31;
+const GREEN: u8 = 32;
+const COLOURS: [u8; 6] = [34, 33, 32, 35, 36, 31];
+
+/// Text in the colour of a tenant; what is nobody's has none.
+pub(super) fn paint(text: &str, series: usize, style: Style) -> String {
+    let blank = text.trim().is_empty() || series == usize::MAX;
+    if blank { text.into() } else { coloured(text, COLOURS[series % COLOURS.len()], style) }
+}
+
+fn coloured(text: &str, colour: u8, style: Style) -> String {
+    if style.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.into() }
+}
+
+fn bold(text: &str, style: Style) -> String {
+    if style.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.into() }
+}

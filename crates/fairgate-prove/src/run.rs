@@ -1,0 +1,254 @@
+//! One experiment from its first request to its report.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::client::{Client, Tally};
+use crate::error::ProveError;
+use crate::evidence::{Evidence, Sighting};
+use crate::folder::Folder;
+use crate::judge::judge;
+use crate::observe::{Observer, Phase, Sample};
+use crate::report::Report;
+use crate::scenario::{Joins, Scenario};
+use crate::world::World;
+
+/// How experiments are run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Where the gateway's data (database, journal) is kept, in a folder for each scenario; where absent it is made among
+    /// temporary files and removed.
+    pub keep: Option<PathBuf>,
+}
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the first tenant may take to fill the pool.
+const SATURATION_MAX: Duration = Duration::from_secs(60);
+/// How long the gateway may take to come to rest when nobody asks any more.
+const REST_MAX: Duration = Duration::from_secs(30);
+
+/// Runs an experiment and judges it. Blocks until it is over.
+pub fn run(
+    scenario: &Scenario,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Report, ProveError> {
+    let folder = Folder::make(options.keep.as_deref(), scenario.name)?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .map_err(ProveError::Runtime)?;
+    let evidence = runtime.block_on(experiment(scenario, &folder, observer))?;
+    let report = judge(scenario, &evidence);
+    observer.judged(&report);
+    Ok(report)
+}
+
+/// Clients, gateway and backends share them.
+const WORKER_THREADS: usize = 2;
+
+async fn experiment(
+    scenario: &Scenario,
+    folder: &Folder,
+    observer: &mut dyn Observer,
+) -> Result<Evidence, ProveError> {
+    let world = World::start(scenario, folder.path()).await?;
+    let (stop, stopped) = watch::channel(false);
+    let tallies = scenario.tenants.iter().map(|_| Arc::default()).collect();
+    let clients = Vec::new();
+    let began = Instant::now();
+    let mut show = Show { scenario, world, tallies, clients, stopped, began, observer };
+    show.come(Joins::First);
+    show.alone().await?;
+    show.come(Joins::AtSaturation);
+    show.overlap().await?;
+    show.tell(Phase::Finish, 1000).await?;
+    let _ = stop.send(true);
+    let sightings = show.gather().await?;
+    show.rest().await?;
+    let mut evidence = show.world.finish().await?;
+    evidence.sightings = sightings;
+    Ok(evidence)
+}
+
+/// An experiment while it runs.
+struct Show<'a> {
+    scenario: &'a Scenario,
+    world: World,
+    tallies: Vec<Arc<Tally>>,
+    clients: Vec<(usize, JoinHandle<Vec<Sighting>>)>,
+    stopped: watch::Receiver<bool>,
+    began: Instant,
+    observer: &'a mut dyn Observer,
+}
+
+impl Show<'_> {
+    /// The clients of those who start now.
+    fn come(&mut self, joins: Joins) {
+        for (tenant, plan) in self.scenario.tenants.iter().enumerate() {
+            if plan.joins != joins {
+                continue;
+            }
+            for number in 0..plan.clients {
+                let client = Client {
+                    gateway: self.world.address(),
+                    tenant,
+                    number,
+                    credential: self.world.credential(tenant, number % plan.keys),
+                    ask: plan.ask,
+                    tally: self.tallies[tenant].clone(),
+                };
+                let running = tokio::spawn(client.run(self.stopped.clone()));
+                self.clients.push((tenant, running));
+            }
+        }
+    }
+
+    /// Until the pool is full and requests wait.
+    async fn alone(&mut self) -> Result<(), ProveError> {
+        self.tell(Phase::Alone, 0).await?;
+        loop {
+            let sample = self.sample(0).await?;
+            self.observer.sampled(self.scenario, &sample);
+            let Sample { elapsed, flying, waiting, .. } = sample;
+            let capacity = self.scenario.capacity;
+            let saturated = flying >= capacity && waiting > 0;
+            if saturated && elapsed >= self.scenario.length.alone {
+                return Ok(());
+            }
+            if elapsed > self.scenario.length.alone + SATURATION_MAX {
+                let scenario = self.scenario.name;
+                let after = elapsed;
+                return Err(ProveError::NotSaturated {
+                    scenario,
+                    after,
+                    flying,
+                    waiting,
+                    capacity,
+                });
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Until everybody has had enough.
+    async fn overlap(&mut self) -> Result<(), ProveError> {
+        let before = self.ended();
+        let joined = Instant::now();
+        let length = self.scenario.length;
+        // Some of what ends first was granted before the join, and some of what was granted does not end in time.
+        let needed = length.grants_min + 2 * self.scenario.capacity;
+        self.tell(Phase::Overlap, 0).await?;
+        let mut outage = Outage::Ahead;
+        loop {
+            let since = joined.elapsed();
+            let ended = self.ended().into_iter().zip(&before).map(|(now, then)| now - then);
+            let (slowest, tenant) = ended
+                .zip(&self.scenario.tenants)
+                .min_by_key(|(n, _)| *n)
+                .map_or((0, "nobody"), |(n, tenant)| (n, tenant.name));
+            let by_time = thousandths(since.as_micros(), length.overlap.as_micros());
+            let by_grants = thousandths(slowest.into(), needed.into());
+            let sample = self.sample(by_time.min(by_grants)).await?;
+            self.observer.sampled(self.scenario, &sample);
+            outage = self.strike(outage, slowest).await?;
+            if since >= length.overlap && slowest >= needed && outage == Outage::Over {
+                return Ok(());
+            }
+            if since > length.overlap_max {
+                let (scenario, after) = (self.scenario.name, since);
+                return Err(ProveError::TooSlow {
+                    scenario,
+                    after,
+                    tenant,
+                    ended: slowest,
+                    needed,
+                });
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Lets the worker die and come back when it is time.
+    async fn strike(&mut self, outage: Outage, slowest: u64) -> Result<Outage, ProveError> {
+        let Some(plan) = self.scenario.outage else { return Ok(Outage::Over) };
+        let reached = |percent| slowest * 100 >= percent * self.scenario.length.grants_min;
+        match outage {
+            Outage::Ahead if reached(plan.dies_percent) => {
+                self.tell(Phase::WorkerDied, 0).await?;
+                self.world.kill(plan.worker).await;
+                Ok(Outage::Dark)
+            }
+            Outage::Dark if reached(plan.back_percent) => {
+                self.world.revive(plan.worker, self.scenario)?;
+                self.tell(Phase::WorkerBack, 0).await?;
+                Ok(Outage::Over)
+            }
+            _ => Ok(outage),
+        }
+    }
+
+    /// Everything that the clients saw, once the last of them has finished.
+    async fn gather(&mut self) -> Result<Vec<Sighting>, ProveError> {
+        let mut sightings = Vec::new();
+        for (tenant, client) in self.clients.drain(..) {
+            let tenant = self.scenario.tenants[tenant].name;
+            let lost = |error: tokio::task::JoinError| ProveError::Client {
+                tenant,
+                message: error.to_string(),
+            };
+            sightings.extend(client.await.map_err(lost)?);
+        }
+        Ok(sightings)
+    }
+
+    /// Until nothing flies or waits. Where something still does after all, that is for the judge.
+    async fn rest(&mut self) -> Result<(), ProveError> {
+        let since = Instant::now();
+        loop {
+            let sample = self.sample(1000).await?;
+            if (sample.flying, sample.waiting) == (0, 0) || since.elapsed() > REST_MAX {
+                return Ok(());
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn ended(&self) -> Vec<u64> {
+        self.tallies.iter().map(|tally| tally.ended.load(Ordering::Relaxed)).collect()
+    }
+
+    async fn sample(&self, done_milli: u64) -> Result<Sample, ProveError> {
+        let (flying, waiting) = self.world.live().await?;
+        let elapsed = self.began.elapsed();
+        Ok(Sample { elapsed, done_milli, flying, waiting, ended: self.ended() })
+    }
+
+    async fn tell(&mut self, phase: Phase, done_milli: u64) -> Result<(), ProveError> {
+        let sample = self.sample(done_milli).await?;
+        self.observer.phase(self.scenario, phase, &sample);
+        Ok(())
+    }
+}
+
+/// How far the worker's death is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outage {
+    Ahead,
+    Dark,
+    Over,
+}
+
+fn thousandths(part: u128, whole: u128) -> u64 {
+    let thousandths = (part * 1000).checked_div(whole).unwrap_or(1000);
+    u64::try_from(thousandths.min(1000)).unwrap_or(1000)
+}

@@ -1,0 +1,89 @@
+//! Slots, measured: how many requests of each tenant fly at once in a partitioned pool.
+//!
+//! Capacity is divided by weight (`fairgate_core::apportion`), and a free slot goes to a tenant that waits and has fewer
+//! flying than its slots before it goes to anyone else. So while all wait: from the join on each slot that comes free moves
+//! to whoever is short, and once each has its slots, each keeps them; a tenant's request that ends is followed at once by
+//! another of its own.
+
+use fairgate_core::apportion::apportion;
+use fairgate_core::units::{Micros, Weight};
+
+use crate::scenario::Scenario;
+use crate::service::{Moment, Service};
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    /// Of each tenant.
+    pub(crate) due: Vec<u64>,
+    /// How long after the join each had its slots; none where they never all did.
+    pub(crate) handed_over: Option<Micros>,
+    /// How many moments there were since.
+    pub(crate) moments: u64,
+    /// The moments at which somebody had more or fewer than its slots, or a slot went past one who was short.
+    pub(crate) breaches: Vec<String>,
+    /// Slots held since, times microseconds, by tenant.
+    pub(crate) held_us: Vec<u128>,
+}
+
+/// Measures the slots while all wait.
+pub(crate) fn measure(scenario: &Scenario, service: &Service) -> Slots {
+    let weights = scenario.tenants.iter().filter_map(|tenant| Weight::new(tenant.weight).ok());
+    let due = apportion(scenario.capacity, &weights.collect::<Vec<_>>());
+    let mut slots = Slots {
+        held_us: vec![0; due.len()],
+        due,
+        handed_over: None,
+        moments: 0,
+        breaches: Vec::new(),
+    };
+    let Some((from, until)) = service.window else { return slots };
+    let within = service.course.iter().filter(|m| m.ideal_times_weights.is_some());
+    let moments: Vec<&Moment> = within.filter(|m| (from..=until).contains(&m.at)).collect();
+    let name = |i: usize| scenario.tenants[i].name;
+    for pair in moments.windows(2) {
+        let [before, now] = pair else { continue };
+        slots.look(from, before, now, name);
+    }
+    slots
+}
+
+impl Slots {
+    fn look(
+        &mut self,
+        from: Micros,
+        before: &Moment,
+        now: &Moment,
+        name: impl Fn(usize) -> &'static str,
+    ) {
+        let even = now.flying == self.due;
+        if self.handed_over.is_none() {
+            let greedy =
+                (0..self.due.len()).find(|i| now.flying[*i] > before.flying[*i].max(self.due[*i]));
+            if let Some(i) = greedy {
+                let (has, due) = (now.flying[i], self.due[i]);
+                self.breach(
+                    now.at,
+                    format!("{} took a slot more: {has} where {due} are due", name(i)),
+                );
+            }
+            if even {
+                self.handed_over = Some(Micros(now.at.0 - from.0));
+            }
+            return;
+        }
+        self.moments += 1;
+        for (held, flying) in self.held_us.iter_mut().zip(&before.flying) {
+            *held += u128::from(*flying) * u128::from(now.at.0 - before.at.0);
+        }
+        if !even {
+            let (has, due) = (&now.flying, &self.due);
+            let breach = format!("{has:?} in flight where {due:?} are due");
+            self.breach(now.at, breach);
+        }
+    }
+
+    fn breach(&mut self, at: Micros, what: String) {
+        self.breaches.push(format!("at {} µs {what}", at.0));
+    }
+}

@@ -1,0 +1,181 @@
+//! The world of one experiment: simulated backends, a real gateway before them, its database and its journal.
+
+mod ledger;
+mod setup;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_gateway::pools::PoolHandle;
+use fairgate_gateway::{Gateway, GatewayOptions};
+use fairgate_runtime::Closed;
+use fairgate_sim::Sim;
+use fairgate_store::{KeyHash, Secret, Store, StoreOptions};
+
+use self::setup::{POOL, journal_folder};
+use crate::error::ProveError;
+use crate::evidence::{Aftermath, Evidence, JournalFile};
+use crate::scenario::Scenario;
+
+/// Everything that clients ask.
+pub(crate) struct World {
+    backends: Vec<Backend>,
+    gateway: Gateway,
+    /// By tenant.
+    keys: Vec<Vec<Secret>>,
+    tenants: Vec<&'static str>,
+    folder: PathBuf,
+    store_url: String,
+}
+
+/// A simulated backend, alive or dead.
+struct Backend {
+    name: &'static str,
+    address: SocketAddr,
+    sim: Option<Sim>,
+}
+
+/// How long the gateway may take to end. Nothing flies any more by then.
+const DRAIN: Duration = Duration::from_secs(10);
+
+impl World {
+    /// Starts everything, with its data in `folder`.
+    pub(crate) async fn start(scenario: &Scenario, folder: &Path) -> Result<Self, ProveError> {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut backends = Vec::new();
+        for (name, _) in &scenario.backend.workers {
+            let sim = start_sim(name, any_port, scenario)?;
+            backends.push(Backend { name, address: sim.addr(), sim: Some(sim) });
+        }
+        let addresses: Vec<SocketAddr> = backends.iter().map(|backend| backend.address).collect();
+        let config = setup::config(scenario, folder, &addresses)?;
+        let store_url = config.store.url.expose().to_owned();
+        let (store, _) = Store::open(&store_url, StoreOptions::default()).await?;
+        let keys = setup::tenants(&store, scenario).await?;
+        // Nobody uses the admin API here: a token that is thrown away.
+        let token = Secret::generate().map_err(|error| failed("did not start", error))?;
+        let admin_token = KeyHash::of(token.expose().as_bytes());
+        let options = GatewayOptions { config, store, admin_token };
+        let gateway =
+            Gateway::start(options).await.map_err(|error| failed("did not start", error))?;
+        // STOPGAP until the gateway does it
+        for tenant in &scenario.tenants {
+            use fairgate_core::attribute::Attribute;
+            use fairgate_core::units::Weight;
+            let (by, flow) = match scenario.level {
+                crate::scenario::Level::Groups => (Attribute::Group, tenant.group),
+                crate::scenario::Level::Tenants => (Attribute::Tenant, tenant.name),
+            };
+            let pool = gateway.app().pools.named(POOL).expect("pool");
+            pool.gate
+                .weight(by, flow, Weight::new(tenant.weight).expect("w"))
+                .await
+                .expect("change");
+        }
+        let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();
+        let folder = folder.to_owned();
+        Ok(Self { backends, gateway, keys, tenants, folder, store_url })
+    }
+
+    /// Where clients connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.gateway.addr()
+    }
+
+    /// The `Authorization` of one of a tenant's keys.
+    pub(crate) fn credential(&self, tenant: usize, key: usize) -> String {
+        format!("Bearer {}", self.keys[tenant][key].expose())
+    }
+
+    fn pool(&self) -> Result<Arc<PoolHandle>, ProveError> {
+        let pool = self.gateway.app().pools.named(POOL);
+        pool.ok_or_else(|| failed("has no pool", POOL))
+    }
+
+    /// How many requests fly and wait.
+    pub(crate) async fn live(&self) -> Result<(u64, u64), ProveError> {
+        let live = self.pool()?.gate.live().await.map_err(gone)?;
+        Ok((live.flying, live.waiting))
+    }
+
+    /// Ends a worker as a crash would.
+    pub(crate) async fn kill(&mut self, worker: &str) {
+        let backend = self.backends.iter_mut().find(|backend| backend.name == worker);
+        if let Some(sim) = backend.and_then(|backend| backend.sim.take()) {
+            sim.kill().await;
+        }
+    }
+
+    /// Starts a worker again where it was.
+    pub(crate) fn revive(&mut self, worker: &str, scenario: &Scenario) -> Result<(), ProveError> {
+        let backend = self.backends.iter_mut().find(|backend| backend.name == worker);
+        if let Some(backend) = backend {
+            backend.sim = Some(start_sim(backend.name, backend.address, scenario)?);
+        }
+        Ok(())
+    }
+
+    /// Ends everything, and gathers what is left of it: all but what the clients saw.
+    pub(crate) async fn finish(self) -> Result<Evidence, ProveError> {
+        let gate = &self.pool()?.gate;
+        let live = gate.live().await.map_err(gone)?;
+        let last = gate.snapshot().await.map_err(gone)?;
+        let drained = self.gateway.drain(DRAIN).await;
+        for backend in self.backends {
+            if let Some(sim) = backend.sim {
+                sim.kill().await;
+            }
+        }
+        if let Some(problem) = drained.problems.into_iter().next() {
+            return Err(failed("did not end well", problem));
+        }
+        Ok(Evidence {
+            journal: journal(&journal_folder(&self.folder))?,
+            last: Some(last),
+            ledger: ledger::read(&self.store_url, &self.tenants).await?,
+            sightings: Vec::new(),
+            aftermath: Aftermath {
+                flying: live.flying,
+                waiting: live.waiting,
+                still_flying: drained.still_flying,
+                events_lost: live.journal.events_lost,
+            },
+        })
+    }
+}
+
+fn start_sim(
+    worker: &'static str,
+    address: SocketAddr,
+    scenario: &Scenario,
+) -> Result<Sim, ProveError> {
+    let options = setup::model(scenario, worker);
+    Sim::start(address, options).map_err(|source| ProveError::Backend { worker, source })
+}
+
+/// The files of a journal, oldest first.
+fn journal(folder: &Path) -> Result<Vec<JournalFile>, ProveError> {
+    let bad = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ProveError::File { path, source }
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(bad(folder))? {
+        let entry = entry.map_err(bad(folder))?;
+        let bytes = fs::read(entry.path()).map_err(bad(&entry.path()))?;
+        files.push(JournalFile { name: entry.file_name().to_string_lossy().into_owned(), bytes });
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+fn failed(doing: &'static str, message: impl ToString) -> ProveError {
+    ProveError::Gateway { doing, message: message.to_string() }
+}
+
+fn gone(closed: Closed) -> ProveError {
+    failed("has closed a pool", closed)
+}

@@ -1,0 +1,149 @@
+//! How the gateway, its tenants and the models behind it are set up for a scenario.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairgate_config::{BreakerConfig, Config, HealthConfig, JournalConfig};
+use fairgate_journal::parse_policy;
+use fairgate_sim::{OutputLength, SimOptions};
+use fairgate_store::{Budget, Change, Limits, Period, Secret, Store, UnixMicros};
+
+use super::failed;
+use crate::client::MODEL;
+use crate::error::ProveError;
+use crate::scenario::{Level, Scenario};
+
+/// The one pool.
+pub(super) const POOL: &str = "sim";
+
+/// Journals are cut often here, so that a replay meets many snapshots of production's own state.
+const JOURNAL_FILE_BYTES: u64 = 64 << 10;
+const JOURNAL_FILES_MAX: usize = 100_000;
+
+/// More than anybody will use: what is proven is that it is reserved, settled and given back.
+const BUDGET_TOKENS: u64 = 1_000_000_000_000;
+
+/// Where the pool's journal is.
+pub(super) fn journal_folder(folder: &Path) -> PathBuf {
+    folder.join("journal").join(POOL)
+}
+
+/// The configuration, with port 0.
+pub(super) fn config(
+    scenario: &Scenario,
+    folder: &Path,
+    backends: &[SocketAddr],
+) -> Result<Config, ProveError> {
+    let wrong = |error: &dyn ToString| failed("cannot be configured", error.to_string());
+    let url = |address: &SocketAddr| {
+        format!("http://{address}").parse().map_err(|error: http::uri::InvalidUri| wrong(&error))
+    };
+    let first = backends.first().ok_or_else(|| failed("cannot be configured", "no backends"))?;
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let mut config = Config::embedded(folder.to_owned(), listen, url(first)?);
+    config.journal = Some(JournalConfig {
+        folder: folder.join("journal"),
+        file_bytes_max: JOURNAL_FILE_BYTES,
+        files_max: JOURNAL_FILES_MAX,
+    });
+    let Some(model) = config.upstreams.pop() else {
+        return Err(failed("cannot be configured", "no upstream"));
+    };
+    for ((name, slots), address) in scenario.backend.workers.iter().zip(backends) {
+        let mut upstream = model.clone();
+        upstream.name = (*name).to_owned();
+        upstream.url = url(address)?;
+        upstream.slots = Some(*slots);
+        if scenario.outage.is_some() {
+            upstream.breaker = BreakerConfig { failures: 1, open_for: Duration::from_millis(250) };
+            upstream.health = Some(HealthConfig {
+                path: "/health".to_owned(),
+                every: Duration::from_millis(100),
+                timeout: Duration::from_secs(2),
+                unhealthy_after: 1,
+                healthy_after: 1,
+            });
+        }
+        config.upstreams.push(upstream);
+    }
+    let partition = scenario.partition;
+    let policy = format!(
+        r#"{{"share":{{"by":"group","partition":{partition},"inside":
+           {{"share":{{"by":"tenant","inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
+    );
+    for pool in &mut config.pools {
+        pool.name = POOL.to_owned();
+        pool.capacity = scenario.capacity;
+        pool.policy = parse_policy(&policy).map_err(|error| wrong(&error))?;
+        pool.workers = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+    }
+    Ok(config)
+}
+
+/// A simulated model.
+pub(super) fn model(scenario: &Scenario, worker: &str) -> SimOptions {
+    let backend = &scenario.backend;
+    let slots = backend.workers.iter().find(|(name, _)| *name == worker);
+    SimOptions {
+        models: vec![MODEL.to_owned()],
+        slots: slots.map_or(1, |(_, slots)| usize::try_from(*slots).unwrap_or(usize::MAX)),
+        prefill_base: backend.prefill_base,
+        prefill_per_token: backend.prefill_per_token,
+        decode_per_token: backend.decode_per_token,
+        // Each prompt says how long its answer is.
+        steering: true,
+        output_tokens: OutputLength::exactly(1),
+        ..SimOptions::default()
+    }
+}
+
+/// Groups, tenants and keys; returns the keys of each tenant.
+pub(super) async fn tenants(
+    store: &Store,
+    scenario: &Scenario,
+) -> Result<Vec<Vec<Secret>>, ProveError> {
+    let change = |change| store.change("prove", now(), change);
+    let mut groups: Vec<&str> = Vec::new();
+    let mut all = Vec::new();
+    for tenant in &scenario.tenants {
+        let (group_weight, weight) = match scenario.level {
+            Level::Groups => (tenant.weight, 1),
+            Level::Tenants => (1, tenant.weight),
+        };
+        if !groups.contains(&tenant.group) {
+            groups.push(tenant.group);
+            let name = tenant.group.to_owned();
+            change(Change::AddGroup { name, weight: group_weight }).await?;
+        }
+        let budgets = vec![Budget { tokens: BUDGET_TOKENS, period: Period::Month }];
+        change(Change::AddTenant {
+            name: tenant.name.to_owned(),
+            group: tenant.group.to_owned(),
+            weight,
+            limits: Limits { budgets, ..Limits::default() },
+        })
+        .await?;
+        let mut keys = Vec::new();
+        for number in 0..tenant.keys {
+            let changed = change(Change::CreateKey {
+                tenant: tenant.name.to_owned(),
+                name: format!("{}-{number}", tenant.name),
+                weight: 1,
+                limits: Limits::default(),
+                models: None,
+                classes: Vec::new(),
+                expires_at: None,
+            });
+            keys.extend(changed.await?.secret);
+        }
+        all.push(keys);
+    }
+    Ok(all)
+}
+
+/// The time of day.
+pub(super) fn now() -> UnixMicros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}

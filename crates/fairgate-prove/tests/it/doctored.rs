@@ -1,0 +1,221 @@
+//! Every bar can fail: evidence of a good run passes, and each way of doctoring it fails the bar that is about it.
+
+use fairgate_prove::evidence::{Evidence, Seen};
+use fairgate_prove::judge::judge;
+use fairgate_prove::report::Report;
+use fairgate_prove::scenario::{Pace, Scenario, scenarios};
+use fairgate_store::Outcome;
+
+use crate::stage::{Flaws, play};
+
+fn scenario(name: &str) -> Scenario {
+    scenarios(Pace::Quick).into_iter().find(|scenario| scenario.name == name).unwrap()
+}
+
+fn failed(report: &Report) -> Vec<&'static str> {
+    report.bars.iter().filter(|bar| !bar.passed).map(|bar| bar.name).collect()
+}
+
+/// The bars that fail when a scenario is played by a flawed gateway.
+fn flawed(name: &str, flaws: Flaws) -> Report {
+    let scenario = scenario(name);
+    judge(&scenario, &play(&scenario, &flaws))
+}
+
+/// The report on a good run of two tenants that was doctored afterwards.
+fn doctored(doctor: impl FnOnce(&mut Evidence)) -> Report {
+    let scenario = scenario("two-tenants");
+    let mut evidence = play(&scenario, &Flaws::default());
+    doctor(&mut evidence);
+    judge(&scenario, &evidence)
+}
+
+/// Exactly these bars fail; the first says this.
+#[track_caller]
+fn fails(report: &Report, bars: &[&str], says: &str) {
+    assert_eq!(failed(report), bars, "{:#?}", report.bars);
+    assert!(!report.passed());
+    let bar = report.bars.iter().find(|bar| bar.name == bars[0]).unwrap();
+    assert!(bar.says.contains(says), "{bar:#?}");
+}
+
+#[test]
+fn the_core_alone_passes_every_bar_of_every_scenario() {
+    for scenario in scenarios(Pace::Quick) {
+        let report = judge(&scenario, &play(&scenario, &Flaws::default()));
+        assert!(report.passed(), "{}: {:#?}", scenario.name, report.bars);
+        assert!(report.journal_files > 1, "the journal was cut");
+    }
+}
+
+#[test]
+fn wrong_weights_leave_the_bound_and_the_share() {
+    let weights = [("chatbot", 400)].into();
+    let report = flawed("two-tenants", Flaws { weights, ..Flaws::default() });
+    let failed = failed(&report);
+    assert!(failed.contains(&"within 3 % in the end"), "{:#?}", report.bars);
+    let weights = [("chatbot", 100)].into();
+    let report = flawed("two-tenants", Flaws { weights, ..Flaws::default() });
+    fails(&report, &["within the bound", "within 3 % in the end"], "api-batch");
+}
+
+#[test]
+fn one_queue_is_no_partition() {
+    let report = flawed("two-tenants-partitioned", Flaws { one_queue: true, ..Flaws::default() });
+    fails(&report, &["slots are held"], "");
+}
+
+#[test]
+fn another_capacity_is_no_partition_either() {
+    let report = flawed("three-tiers-partitioned", Flaws { capacity: Some(9), ..Flaws::default() });
+    fails(&report, &["slots are held"], "[6, 1, 1] are due");
+}
+
+#[test]
+fn a_tenant_that_is_held_starves() {
+    let hold = Some(("chatbot", 300_000, 500_000));
+    let report = flawed("two-tenants", Flaws { hold, ..Flaws::default() });
+    let failed = failed(&report);
+    assert!(failed.contains(&"nobody starves"), "{:#?}", report.bars);
+}
+
+#[test]
+fn a_cheat_that_is_weighed_more_gains() {
+    let weights = [("fifty-keys", 11), ("one-key", 10)].into();
+    let report = flawed("fifty-keys", Flaws { weights, ..Flaws::default() });
+    let failed = failed(&report);
+    assert!(failed.contains(&"no gain"), "{:#?}", report.bars);
+}
+
+#[test]
+fn too_few_clients_leave_nobody_waiting() {
+    let report = flawed("two-tenants", Flaws { clients: Some(3), ..Flaws::default() });
+    assert!(failed(&report).contains(&"everybody waits"), "{:#?}", report.bars);
+}
+
+#[test]
+fn a_changed_journal_does_not_replay() {
+    let report = doctored(|evidence| {
+        // Somebody's answer used a token more than production thought.
+        let file = &mut evidence.journal[0];
+        let text = String::from_utf8(file.bytes.clone()).unwrap();
+        let (before, rest) = text.rsplit_once("\"tokens\":").unwrap();
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let tokens: u64 = rest[..digits].parse().unwrap();
+        file.bytes = format!("{before}\"tokens\":{}{}", tokens + 1, &rest[digits..]).into_bytes();
+    });
+    fails(&report, &["decisions replay", "tokens = clients"], "begins in another state");
+}
+
+#[test]
+fn a_lost_line_does_not_replay() {
+    let report = doctored(|evidence| {
+        let file = &mut evidence.journal[1];
+        let text = String::from_utf8(file.bytes.clone()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let lost = lines.iter().rposition(|line| line.contains("submit")).unwrap();
+        let kept = lines.iter().enumerate().filter(|(i, _)| *i != lost);
+        file.bytes = kept.map(|(_, line)| format!("{line}\n")).collect::<String>().into_bytes();
+    });
+    assert!(failed(&report).contains(&"decisions replay"), "{:#?}", report.bars);
+}
+
+#[test]
+fn another_end_does_not_replay() {
+    let report = doctored(|evidence| evidence.last.as_mut().unwrap().grants += 1);
+    fails(&report, &["decisions replay"], "grants");
+    let report = doctored(|evidence| evidence.journal.clear());
+    assert!(failed(&report).contains(&"decisions replay"), "{:#?}", report.bars);
+}
+
+#[test]
+fn rows_that_tell_of_another_grant_are_found() {
+    let report = doctored(|evidence| evidence.ledger.rows[7].worker = Some("elsewhere".into()));
+    fails(&report, &["decisions replay"], "elsewhere");
+    let report = doctored(|evidence| evidence.ledger.rows[7].waited_us += 1);
+    fails(&report, &["decisions replay"], "waited");
+}
+
+#[test]
+fn a_lost_row_and_a_row_too_many_are_found() {
+    let report = doctored(|evidence| drop(evidence.ledger.rows.pop()));
+    fails(&report, &["decisions replay", "ledger = clients", "tokens = clients"], "has no row");
+    let report = doctored(|evidence| {
+        let row = evidence.ledger.rows[3].clone();
+        evidence.ledger.rows.push(row);
+    });
+    assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
+    let report = doctored(|evidence| drop(evidence.sightings.pop()));
+    assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
+    let report = doctored(|evidence| evidence.ledger.sums[0].1[0].requests += 1);
+    fails(&report, &["ledger = clients"], "by the ledger's sums");
+}
+
+#[test]
+fn a_row_that_ended_otherwise_is_found() {
+    let report = doctored(|evidence| evidence.ledger.rows[9].outcome = Outcome::ClientLeft);
+    assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
+    // The counts agree, the requests do not.
+    let report = doctored(|evidence| {
+        let rows = &mut evidence.ledger.rows;
+        let other = rows.iter().position(|row| row.tenant != rows[9].tenant).unwrap();
+        let swapped = std::mem::take(&mut rows[9].request);
+        rows[9].request = std::mem::replace(&mut rows[other].request, swapped);
+    });
+    assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
+}
+
+#[test]
+fn tokens_that_differ_are_found() {
+    let report = doctored(|evidence| {
+        let Seen::Completed { output, .. } = &mut evidence.sightings[5].end else { panic!() };
+        *output += 1;
+    });
+    fails(&report, &["tokens = clients"], "by its clients");
+    let report = doctored(|evidence| evidence.ledger.rows[5].charged += 1);
+    fails(&report, &["tokens = clients"], "in the journal");
+    let report = doctored(|evidence| evidence.ledger.budgets[0].1[0].used -= 1);
+    fails(&report, &["tokens = clients"], "off its budget");
+}
+
+#[test]
+fn errors_are_found() {
+    let report = doctored(|evidence| {
+        evidence.sightings[5].end = Seen::Broken { how: "the stream broke off".into() };
+    });
+    assert!(failed(&report).contains(&"no errors"), "{:#?}", report.bars);
+    let report = doctored(|evidence| {
+        evidence.sightings[5].end = Seen::Failed { status: Some(502), how: "bad_gateway".into() };
+    });
+    assert!(failed(&report).contains(&"no errors"), "{:#?}", report.bars);
+}
+
+#[test]
+fn where_a_worker_dies_only_answers_that_had_begun_may_break() {
+    let scenario = scenario("worker-dies");
+    let play = |end: Seen| {
+        let mut evidence = play(&scenario, &Flaws::default());
+        evidence.sightings[5].end = end;
+        failed(&judge(&scenario, &evidence))
+    };
+    let broken = play(Seen::Broken { how: "cut".into() });
+    assert!(!broken.contains(&"no errors"), "{broken:?}");
+    assert!(broken.contains(&"ledger = clients"), "its row says completed: {broken:?}");
+    let failed = play(Seen::Failed { status: None, how: "refused".into() });
+    assert!(failed.contains(&"no errors"), "{failed:?}");
+}
+
+#[test]
+fn what_is_left_is_found() {
+    let leave: [fn(&mut Evidence); 6] = [
+        |evidence| evidence.aftermath.flying = 1,
+        |evidence| evidence.aftermath.waiting = 1,
+        |evidence| evidence.aftermath.still_flying = 1,
+        |evidence| evidence.aftermath.events_lost = 1,
+        |evidence| evidence.ledger.reservations_left = 1,
+        |evidence| evidence.ledger.budgets[1].1[0].reserved = 1,
+    ];
+    for doctor in leave {
+        fails(&doctored(doctor), &["nothing is left"], "1 ");
+    }
+}

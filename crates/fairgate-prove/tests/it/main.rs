@@ -1,0 +1,7 @@
+//! The judge on doctored evidence, what is shown, and all scenarios over real sockets.
+#![allow(clippy::unwrap_used)]
+
+mod doctored;
+mod shown;
+mod sockets;
+mod stage;

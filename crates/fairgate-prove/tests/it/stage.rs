@@ -1,0 +1,308 @@
+//! An experiment without a gateway: the core alone, in virtual time, leaves the same evidence behind. What is doctored is
+//! made here.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::fmt::Write as _;
+
+use fairgate_core::Pool;
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::decision::Decision;
+use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
+use fairgate_core::units::{Micros, Tokens};
+use fairgate_journal::{Writer, parse_policy};
+use fairgate_prove::evidence::{Aftermath, Evidence, JournalFile, Ledger, Seen, Sighting};
+use fairgate_prove::scenario::{Joins, Level, Scenario};
+use fairgate_store::{
+    Attempt, BudgetLeft, Outcome, Period, Scope, UnixMicros, UsageRow, UsageSource,
+};
+
+/// What the virtual gateway does wrong.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flaws {
+    /// It gives tenants these weights instead of their own.
+    pub weights: BTreeMap<&'static str, u64>,
+    /// It does not partition, where it should.
+    pub one_queue: bool,
+    /// It holds a tenant from one moment to another, in virtual microseconds after the join.
+    pub hold: Option<(&'static str, u64, u64)>,
+    /// It has so many slots.
+    pub capacity: Option<u64>,
+    /// It takes the place of the tenants' clients: so many.
+    pub clients: Option<usize>,
+}
+
+/// Plays a scenario through and returns what it left behind.
+pub(crate) fn play(scenario: &Scenario, flaws: &Flaws) -> Evidence {
+    let mut stage = Stage::new(scenario, flaws);
+    stage.run();
+    stage.evidence()
+}
+
+/// What comes next, by time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    Ask(Client),
+    End(String),
+    Hold(&'static str),
+    Resume(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Client {
+    tenant: usize,
+    number: usize,
+}
+
+struct Sent {
+    client: Client,
+    cost: u64,
+    used: u64,
+    waited: u64,
+    worker: Option<String>,
+}
+
+struct Stage<'a> {
+    scenario: &'a Scenario,
+    flaws: &'a Flaws,
+    pool: Pool,
+    journal: Writer<Vec<u8>>,
+    files: Vec<JournalFile>,
+    agenda: BinaryHeap<Reverse<(u64, u64, Next)>>,
+    events: u64,
+    requests: HashMap<String, Sent>,
+    sightings: Vec<Sighting>,
+    rows: Vec<Attempt>,
+    ended: Vec<u64>,
+    joined: Option<u64>,
+}
+
+const EVENTS_PER_FILE: u64 = 250;
+
+impl<'a> Stage<'a> {
+    fn new(scenario: &'a Scenario, flaws: &'a Flaws) -> Self {
+        let weight = |name: &'static str, own: u64| flaws.weights.get(name).copied().unwrap_or(own);
+        let mut listed = String::new();
+        for tenant in &scenario.tenants {
+            let name = if scenario.level == Level::Groups { tenant.group } else { tenant.name };
+            let comma = if listed.is_empty() { "" } else { "," };
+            let weight = weight(tenant.name, tenant.weight);
+            write!(listed, r#"{comma}"{name}":{weight}"#).unwrap();
+        }
+        let (groups, tenants) = match scenario.level {
+            Level::Groups => (listed.as_str(), ""),
+            Level::Tenants => ("", listed.as_str()),
+        };
+        let partition = scenario.partition && !flaws.one_queue;
+        let policy = format!(
+            r#"{{"share":{{"by":"group","partition":{partition},"weights":{{{groups}}},"inside":
+               {{"share":{{"by":"tenant","weights":{{{tenants}}},"inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
+        );
+        let capacity = flaws.capacity.unwrap_or(scenario.capacity);
+        let mut config = PoolConfig::new(capacity, parse_policy(&policy).unwrap());
+        config.workers = (scenario.backend.workers.iter())
+            .map(|(name, slots)| WorkerChange {
+                name: (*name).into(),
+                slots: Some(*slots),
+                ..WorkerChange::default()
+            })
+            .collect();
+        let mut journal = Writer::new(Vec::new());
+        journal.write_header(&config).unwrap();
+        let mut stage = Self {
+            scenario,
+            flaws,
+            pool: Pool::new(config),
+            journal,
+            files: Vec::new(),
+            agenda: BinaryHeap::new(),
+            events: 0,
+            requests: HashMap::new(),
+            sightings: Vec::new(),
+            rows: Vec::new(),
+            ended: vec![0; scenario.tenants.len()],
+            joined: None,
+        };
+        stage.come(Joins::First, 0);
+        stage
+    }
+
+    fn come(&mut self, joins: Joins, at: u64) {
+        for (tenant, plan) in self.scenario.tenants.iter().enumerate() {
+            if plan.joins == joins {
+                for number in 0..self.flaws.clients.unwrap_or(plan.clients) {
+                    self.at(at, Next::Ask(Client { tenant, number }));
+                }
+            }
+        }
+    }
+
+    fn at(&mut self, at: u64, next: Next) {
+        let order = self.agenda.len() as u64 + self.events;
+        self.agenda.push(Reverse((at, order, next)));
+    }
+
+    fn run(&mut self) {
+        let alone = u64::try_from(self.scenario.length.alone.as_micros()).unwrap();
+        while let Some(Reverse((at, _, next))) = self.agenda.pop() {
+            if self.joined.is_none() && at >= alone {
+                self.joined = Some(at);
+                self.come(Joins::AtSaturation, at);
+                if let Some((name, from, until)) = self.flaws.hold {
+                    self.at(at + from, Next::Hold(name));
+                    self.at(at + until, Next::Resume(name));
+                }
+            }
+            match next {
+                Next::Ask(client) => self.ask(at, client),
+                Next::End(id) => self.end(at, &id),
+                Next::Hold(name) => self.tell(at, hold(name, true)),
+                Next::Resume(name) => self.tell(at, hold(name, false)),
+            }
+        }
+    }
+
+    fn ask(&mut self, at: u64, client: Client) {
+        let enough = |ended: &u64| *ended >= self.scenario.length.grants_min + 20;
+        if self.joined.is_some() && self.ended.iter().all(enough) {
+            return;
+        }
+        let plan = &self.scenario.tenants[client.tenant];
+        let id = format!("r{}", self.requests.len());
+        let (least, most) = plan.ask.output_tokens;
+        let output = least + (self.requests.len() as u64 * 7) % (most - least + 1);
+        let output = plan.ask.leaves_after.unwrap_or(output);
+        let cost = plan.ask.prompt_tokens + (least + most) / 2;
+        let used = plan.ask.prompt_tokens + output;
+        self.requests.insert(id.clone(), Sent { client, cost, used, waited: 0, worker: None });
+        let mut submit = Submit::new(&id);
+        submit.cost = Some(Tokens(cost));
+        submit.attributes = Attributes::none()
+            .with(Attribute::Group, plan.group)
+            .with(Attribute::Tenant, plan.name)
+            .with(Attribute::Key, &format!("key-{}-{}", plan.name, client.number % plan.keys));
+        self.tell(at, Event::Submit(Box::new(submit)));
+    }
+
+    fn end(&mut self, at: u64, id: &str) {
+        let Sent { client, cost, used, waited, ref worker } = self.requests[id];
+        let plan = &self.scenario.tenants[client.tenant];
+        let (input, output) = (plan.ask.prompt_tokens, used - plan.ask.prompt_tokens);
+        let left = plan.ask.leaves_after.is_some();
+        let (end, outcome, status) = match left {
+            true => (Seen::Left, Outcome::ClientLeft, 499),
+            false => (Seen::Completed { input, output }, Outcome::Completed, 200),
+        };
+        self.sightings.push(Sighting { tenant: client.tenant, request: Some(id.into()), end });
+        self.rows.push(Attempt {
+            request: id.into(),
+            attempt: 1,
+            last: true,
+            started_at: UnixMicros(0),
+            group: plan.group.into(),
+            tenant: plan.name.into(),
+            key: "key".into(),
+            agent: None,
+            session: None,
+            route: "/v1/chat/completions".into(),
+            stream: false,
+            model: "sim".into(),
+            pool: Some("sim".into()),
+            worker: worker.clone(),
+            estimate: cost,
+            input_tokens: input,
+            cached_tokens: 0,
+            output_tokens: output,
+            charged: used,
+            usage: if left { UsageSource::Counted } else { UsageSource::Reported },
+            waited_us: waited,
+            first_token_us: None,
+            total_us: 0,
+            status,
+            outcome,
+            code: None,
+            brownout: false,
+        });
+        self.ended[client.tenant] += u64::from(self.joined.is_some());
+        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(used)) });
+        self.at(at + 300, Next::Ask(client));
+    }
+
+    fn tell(&mut self, at: u64, event: Event) {
+        self.events += 1;
+        if self.events.is_multiple_of(EVENTS_PER_FILE) {
+            self.cut();
+        }
+        self.journal.write_event(Micros(at), &event).unwrap();
+        let mut decisions = Vec::new();
+        self.pool.apply(Micros(at), event, &mut decisions).unwrap();
+        for decision in decisions {
+            let Decision::Grant(grant) = decision else { panic!("{decision:?}") };
+            let sent = self.requests.get_mut(grant.id.as_ref()).unwrap();
+            sent.waited = grant.waited.0;
+            sent.worker = grant.place.map(|place| place.worker.to_string());
+            let takes =
+                4000 + sent.used * 1500 / 8 + u64::try_from(sent.client.number).unwrap() * 7;
+            self.at(at + takes, Next::End(grant.id.into()));
+        }
+    }
+
+    fn cut(&mut self) {
+        let mut next = Writer::new(Vec::new());
+        next.write_snapshot(&self.pool.snapshot()).unwrap();
+        let bytes = std::mem::replace(&mut self.journal, next).into_inner();
+        self.files.push(JournalFile { name: format!("{:08}", self.files.len()), bytes });
+    }
+
+    fn evidence(mut self) -> Evidence {
+        self.cut();
+        let names = || self.scenario.tenants.iter().map(|tenant| tenant.name);
+        let sums = names().map(|name| (name.to_owned(), sums(&self.rows, name))).collect();
+        let budgets =
+            names().map(|name| (name.to_owned(), vec![budget(&self.rows, name)])).collect();
+        Evidence {
+            journal: self.files,
+            last: Some(self.pool.snapshot()),
+            ledger: Ledger { rows: self.rows, sums, budgets, reservations_left: 0 },
+            sightings: self.sightings,
+            aftermath: Aftermath::default(),
+        }
+    }
+}
+
+fn hold(name: &str, held: bool) -> Event {
+    let (by, flow) = (Attribute::Tenant, name.into());
+    if held { Event::Hold { by, flow } } else { Event::Resume { by, flow } }
+}
+
+fn sums(rows: &[Attempt], tenant: &str) -> Vec<UsageRow> {
+    let of = |outcome, name: &str| {
+        let rows: Vec<_> =
+            rows.iter().filter(|row| row.tenant == tenant && row.outcome == outcome).collect();
+        UsageRow {
+            name: name.into(),
+            requests: rows.len() as u64,
+            failed: 0,
+            input_tokens: rows.iter().map(|row| row.input_tokens).sum(),
+            cached_tokens: 0,
+            output_tokens: rows.iter().map(|row| row.output_tokens).sum(),
+            charged: rows.iter().map(|row| row.charged).sum(),
+            waited_us_mean: 0,
+            waited_us_max: 0,
+            first_token_us_mean: None,
+        }
+    };
+    let all = [of(Outcome::Completed, "completed"), of(Outcome::ClientLeft, "client_left")];
+    all.into_iter().filter(|row| row.requests > 0).collect()
+}
+
+fn budget(rows: &[Attempt], tenant: &str) -> BudgetLeft {
+    BudgetLeft {
+        scope: Scope::Tenant,
+        period: Period::Day,
+        limit: u64::MAX,
+        used: rows.iter().filter(|row| row.tenant == tenant).map(|row| row.charged).sum(),
+        reserved: 0,
+        resets_at: UnixMicros(0),
+    }
+}
