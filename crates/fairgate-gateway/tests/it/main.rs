@@ -1,5 +1,3 @@
-//! The gateway over real sockets.
+//! The gateway's tests that use it from outside.
 
-mod support;
-
-mod happy;
+mod admin;
