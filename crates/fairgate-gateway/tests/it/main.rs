@@ -2,6 +2,7 @@
 
 mod support;
 
+mod admin;
 mod budgets;
 mod encrypted;
 mod ends;
