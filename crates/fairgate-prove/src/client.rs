@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What the clients of a tenant have seen so far, for whoever watches.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
+    /// Clients that have their connection and are ready to ask.
+    pub(crate) ready: AtomicU64,
     /// Requests that ended, however they did.
     pub(crate) ended: AtomicU64,
     /// Tokens of completed answers.
@@ -77,9 +79,17 @@ impl Connection {
 }
 
 impl Client {
-    /// Asks until told to stop; then finishes what it is at. Returns all that it saw.
-    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) -> Vec<Sighting> {
-        let mut connection = None;
+    /// Connects, and asks from `start` until `stop`; then finishes what it is at. Returns all that it saw.
+    pub(crate) async fn run(
+        self,
+        mut start: watch::Receiver<bool>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Vec<Sighting> {
+        // Where it cannot connect, its first request says so.
+        let mut connection = Connection::open(self.gateway).await.ok();
+        self.tally.ready.fetch_add(1, Ordering::Relaxed);
+        // Nobody is left to say so: then there is nothing to do.
+        let _ = start.wait_for(|started| *started).await;
         let mut sightings = Vec::new();
         while !*stop.borrow_and_update() {
             let (request, end) = self.request(&mut connection, sightings.len() as u64).await;

@@ -46,3 +46,21 @@ impl Drop for Folder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_for_is_removed_and_what_was_is_kept() {
+        let temporary = Folder::make(None, "a").unwrap();
+        let path = temporary.path().to_owned();
+        assert!(path.is_dir());
+        let kept = Folder::make(Some(&path), "a").unwrap().path().to_owned();
+        assert!(kept.is_dir(), "it was asked for");
+        let again = Folder::make(Some(&path), "a").unwrap_err();
+        assert!(again.to_string().starts_with(&kept.display().to_string()), "{again}");
+        drop(temporary);
+        assert!(!path.exists());
+    }
+}

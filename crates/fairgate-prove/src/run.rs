@@ -17,7 +17,7 @@ use crate::folder::Folder;
 use crate::judge::judge;
 use crate::observe::{Observer, Phase, Sample};
 use crate::report::Report;
-use crate::scenario::{Joins, Scenario};
+use crate::scenario::{Joins, Scenario, Tenant};
 use crate::world::World;
 
 /// How experiments are run.
@@ -30,6 +30,8 @@ pub struct RunOptions {
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long clients may take to connect before those that have begin.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long the first tenant may take to fill the pool.
 const SATURATION_MAX: Duration = Duration::from_secs(60);
 /// How long the gateway may take to come to rest when nobody asks any more.
@@ -67,9 +69,9 @@ async fn experiment(
     let clients = Vec::new();
     let began = Instant::now();
     let mut show = Show { scenario, world, tallies, clients, stopped, began, observer };
-    show.come(Joins::First);
+    show.come(Joins::First).await;
     show.alone().await?;
-    show.come(Joins::AtSaturation);
+    show.come(Joins::AtSaturation).await;
     show.overlap().await?;
     show.tell(Phase::Finish, 1000).await?;
     let _ = stop.send(true);
@@ -92,25 +94,36 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    /// The clients of those who start now.
-    fn come(&mut self, joins: Joins) {
-        for (tenant, plan) in self.scenario.tenants.iter().enumerate() {
-            if plan.joins != joins {
-                continue;
-            }
-            for number in 0..plan.clients {
+    /// The clients of those who start now. All of them connect first and then begin in the same moment, those of each
+    /// tenant in turn: a join is a moment, not a while in which one tenant is there and the other is not.
+    async fn come(&mut self, joins: Joins) {
+        let (start, started) = watch::channel(false);
+        let coming = self.scenario.tenants.iter().enumerate().filter(|(_, t)| t.joins == joins);
+        let coming: Vec<_> = coming.collect();
+        let most = coming.iter().map(|(_, plan)| plan.clients).max().unwrap_or(0);
+        for number in 0..most {
+            for (tenant, plan) in coming.iter().filter(|(_, plan)| number < plan.clients) {
                 let client = Client {
                     gateway: self.world.address(),
-                    tenant,
+                    tenant: *tenant,
                     number,
-                    credential: self.world.credential(tenant, number % plan.keys),
+                    credential: self.world.credential(*tenant, number % plan.keys),
                     ask: plan.ask,
-                    tally: self.tallies[tenant].clone(),
+                    tally: self.tallies[*tenant].clone(),
                 };
-                let running = tokio::spawn(client.run(self.stopped.clone()));
-                self.clients.push((tenant, running));
+                let running = tokio::spawn(client.run(started.clone(), self.stopped.clone()));
+                self.clients.push((*tenant, running));
             }
         }
+        let ready = |(tenant, plan): &(usize, &Tenant)| {
+            let ready = self.tallies[*tenant].ready.load(Ordering::Relaxed);
+            ready >= plan.clients as u64
+        };
+        let patience = Instant::now() + CONNECT_MAX;
+        while !coming.iter().all(ready) && Instant::now() < patience {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let _ = start.send(true);
     }
 
     /// Until the pool is full and requests wait.

@@ -141,6 +141,8 @@ struct Scale {
     clients: usize,
     backend: Backend,
     ask: Ask,
+    /// How many times as long as another request a huge prompt is.
+    huge: u64,
     length: Length,
 }
 
@@ -171,10 +173,10 @@ impl Pace {
         let clients = CLIENTS_WHEN_FAST;
         match self {
             Self::Quick => {
-                Scale { clients, backend: fast, ask: short, length: length(200, 500, 110) }
+                Scale { clients, backend: fast, ask: short, length: length(200, 500, 140) }
             }
             Self::Normal => {
-                Scale { clients, backend: fast, ask: short, length: length(1000, 4000, 160) }
+                Scale { clients, backend: fast, ask: short, length: length(1000, 4000, 200) }
             }
             Self::Long => Scale {
                 clients: CLIENTS,
@@ -190,9 +192,10 @@ impl Pace {
                     max_tokens: 150,
                     leaves_after: None,
                 },
+                huge: 4,
                 length: Length {
                     overlap_max: Duration::from_secs(600),
-                    ..length(10_000, 60_000, 40)
+                    ..length(10_000, 60_000, 60)
                 },
             },
         }
@@ -306,7 +309,7 @@ fn inflated_max_tokens(scale: &Scale) -> Scenario {
 
 fn huge_prompts(scale: &Scale) -> Scenario {
     let (mut huge, small) = scale.equals("huge-prompts", "small-prompts");
-    huge.ask.prompt_tokens = 12 * (small.ask.prompt_tokens + small.ask.output_tokens.1);
+    huge.ask.prompt_tokens = scale.huge * (small.ask.prompt_tokens + small.ask.output_tokens.1);
     Scenario {
         level: Level::Tenants,
         ..scale.scenario(

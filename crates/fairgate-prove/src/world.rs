@@ -61,20 +61,6 @@ impl World {
         let options = GatewayOptions { config, store, admin_token };
         let gateway =
             Gateway::start(options).await.map_err(|error| failed("did not start", error))?;
-        // STOPGAP until the gateway does it
-        for tenant in &scenario.tenants {
-            use fairgate_core::attribute::Attribute;
-            use fairgate_core::units::Weight;
-            let (by, flow) = match scenario.level {
-                crate::scenario::Level::Groups => (Attribute::Group, tenant.group),
-                crate::scenario::Level::Tenants => (Attribute::Tenant, tenant.name),
-            };
-            let pool = gateway.app().pools.named(POOL).expect("pool");
-            pool.gate
-                .weight(by, flow, Weight::new(tenant.weight).expect("w"))
-                .await
-                .expect("change");
-        }
         let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();
         let folder = folder.to_owned();
         Ok(Self { backends, gateway, keys, tenants, folder, store_url })

@@ -48,6 +48,16 @@ fn the_core_alone_passes_every_bar_of_every_scenario() {
     }
 }
 
+/// A request that failed before its first byte waits for the other worker alone, and its flow with it.
+#[test]
+fn what_is_tried_again_is_accounted_for() {
+    for fails_every in [2, 3, 7, 20] {
+        let flaws = Flaws { fails_every: Some(fails_every), ..Flaws::default() };
+        let report = flawed("worker-dies", flaws);
+        assert!(report.passed(), "every {fails_every}th fails: {:#?}", report.bars);
+    }
+}
+
 #[test]
 fn wrong_weights_leave_the_bound_and_the_share() {
     let weights = [("chatbot", 400)].into();

@@ -73,3 +73,17 @@ fn pictures_are_well_formed() {
         );
     }
 }
+
+#[test]
+fn a_report_is_json_with_its_bars_and_its_numbers() {
+    let report = reports().remove(0);
+    let value = serde_json::to_value(&report).unwrap();
+    assert_eq!(value["scenario"], "two-tenants");
+    assert_eq!(value["tenants"][1]["weight"], 50);
+    assert_eq!(value["bars"].as_array().unwrap().len(), report.bars.len());
+    assert_eq!(value["bars"][0]["passed"], true);
+    let points = value["course"]["points"].as_array().unwrap();
+    assert!((100..=481).contains(&points.len()), "{}", points.len());
+    let last = &points[points.len() - 1]["tokens"];
+    assert!(last[0].as_u64() > last[1].as_u64(), "{last}");
+}

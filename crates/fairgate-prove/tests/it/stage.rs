@@ -28,8 +28,10 @@ pub(crate) struct Flaws {
     pub hold: Option<(&'static str, u64, u64)>,
     /// It has so many slots.
     pub capacity: Option<u64>,
-    /// It takes the place of the tenants' clients: so many.
+    /// Each tenant has so many clients.
     pub clients: Option<usize>,
+    /// Every so many requests one fails at once, and is tried again on the other worker.
+    pub fails_every: Option<usize>,
 }
 
 /// Plays a scenario through and returns what it left behind.
@@ -44,6 +46,7 @@ pub(crate) fn play(scenario: &Scenario, flaws: &Flaws) -> Evidence {
 enum Next {
     Ask(Client),
     End(String),
+    Fail(String),
     Hold(&'static str),
     Resume(&'static str),
 }
@@ -60,6 +63,7 @@ struct Sent {
     used: u64,
     waited: u64,
     worker: Option<String>,
+    attempt: u32,
 }
 
 struct Stage<'a> {
@@ -156,6 +160,7 @@ impl<'a> Stage<'a> {
             match next {
                 Next::Ask(client) => self.ask(at, client),
                 Next::End(id) => self.end(at, &id),
+                Next::Fail(id) => self.fail(at, &id),
                 Next::Hold(name) => self.tell(at, hold(name, true)),
                 Next::Resume(name) => self.tell(at, hold(name, false)),
             }
@@ -174,29 +179,73 @@ impl<'a> Stage<'a> {
         let output = plan.ask.leaves_after.unwrap_or(output);
         let cost = plan.ask.prompt_tokens + (least + most) / 2;
         let used = plan.ask.prompt_tokens + output;
-        self.requests.insert(id.clone(), Sent { client, cost, used, waited: 0, worker: None });
-        let mut submit = Submit::new(&id);
+        self.requests
+            .insert(id.clone(), Sent { client, cost, used, waited: 0, worker: None, attempt: 1 });
+        let submit = self.submit(&id);
+        self.tell(at, Event::Submit(Box::new(submit)));
+    }
+
+    fn submit(&self, id: &str) -> Submit {
+        let Sent { client, cost, .. } = self.requests[id];
+        let plan = &self.scenario.tenants[client.tenant];
+        let mut submit = Submit::new(id);
         submit.cost = Some(Tokens(cost));
         submit.attributes = Attributes::none()
             .with(Attribute::Group, plan.group)
             .with(Attribute::Tenant, plan.name)
             .with(Attribute::Key, &format!("key-{}-{}", plan.name, client.number % plan.keys));
+        submit
+    }
+
+    /// Nothing was used, and the other worker is tried.
+    fn fail(&mut self, at: u64, id: &str) {
+        let row = Attempt {
+            last: false,
+            charged: 0,
+            input_tokens: 0,
+            output_tokens: 0,
+            outcome: Outcome::Retried,
+            usage: UsageSource::None,
+            ..self.row(id)
+        };
+        self.rows.push(row);
+        let sent = self.requests.get_mut(id).unwrap();
+        sent.attempt += 1;
+        let failed = sent.worker.take();
+        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(0)) });
+        let mut submit = self.submit(id);
+        let workers = self.scenario.backend.workers.iter().map(|(name, _)| *name);
+        let others = workers.filter(|name| failed.as_deref() != Some(name));
+        submit.allow = Some(others.map(Into::into).collect());
+        submit.priority = 1;
         self.tell(at, Event::Submit(Box::new(submit)));
     }
 
     fn end(&mut self, at: u64, id: &str) {
-        let Sent { client, cost, used, waited, ref worker } = self.requests[id];
-        let plan = &self.scenario.tenants[client.tenant];
-        let (input, output) = (plan.ask.prompt_tokens, used - plan.ask.prompt_tokens);
-        let left = plan.ask.leaves_after.is_some();
-        let (end, outcome, status) = match left {
-            true => (Seen::Left, Outcome::ClientLeft, 499),
-            false => (Seen::Completed { input, output }, Outcome::Completed, 200),
+        let Sent { client, used, .. } = self.requests[id];
+        let row = self.row(id);
+        let end = match row.outcome {
+            Outcome::ClientLeft => Seen::Left,
+            _ => Seen::Completed { input: row.input_tokens, output: row.output_tokens },
         };
         self.sightings.push(Sighting { tenant: client.tenant, request: Some(id.into()), end });
-        self.rows.push(Attempt {
+        self.rows.push(row);
+        self.ended[client.tenant] += u64::from(self.joined.is_some());
+        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(used)) });
+        self.at(at + 300, Next::Ask(client));
+    }
+
+    /// The row of a request that ends now.
+    fn row(&self, id: &str) -> Attempt {
+        let Sent { client, cost, used, waited, ref worker, attempt } = self.requests[id];
+        let plan = &self.scenario.tenants[client.tenant];
+        let (outcome, status, usage) = match plan.ask.leaves_after {
+            Some(_) => (Outcome::ClientLeft, 499, UsageSource::Counted),
+            None => (Outcome::Completed, 200, UsageSource::Reported),
+        };
+        Attempt {
             request: id.into(),
-            attempt: 1,
+            attempt,
             last: true,
             started_at: UnixMicros(0),
             group: plan.group.into(),
@@ -210,11 +259,11 @@ impl<'a> Stage<'a> {
             pool: Some("sim".into()),
             worker: worker.clone(),
             estimate: cost,
-            input_tokens: input,
+            input_tokens: plan.ask.prompt_tokens,
             cached_tokens: 0,
-            output_tokens: output,
+            output_tokens: used - plan.ask.prompt_tokens,
             charged: used,
-            usage: if left { UsageSource::Counted } else { UsageSource::Reported },
+            usage,
             waited_us: waited,
             first_token_us: None,
             total_us: 0,
@@ -222,10 +271,7 @@ impl<'a> Stage<'a> {
             outcome,
             code: None,
             brownout: false,
-        });
-        self.ended[client.tenant] += u64::from(self.joined.is_some());
-        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(used)) });
-        self.at(at + 300, Next::Ask(client));
+        }
     }
 
     fn tell(&mut self, at: u64, event: Event) {
@@ -239,11 +285,16 @@ impl<'a> Stage<'a> {
         for decision in decisions {
             let Decision::Grant(grant) = decision else { panic!("{decision:?}") };
             let sent = self.requests.get_mut(grant.id.as_ref()).unwrap();
-            sent.waited = grant.waited.0;
+            sent.waited += grant.waited.0;
             sent.worker = grant.place.map(|place| place.worker.to_string());
             let takes =
                 4000 + sent.used * 1500 / 8 + u64::try_from(sent.client.number).unwrap() * 7;
-            self.at(at + takes, Next::End(grant.id.into()));
+            let number: usize = grant.id[1..].parse().unwrap();
+            let fails = |every| sent.attempt == 1 && number.is_multiple_of(every);
+            match self.flaws.fails_every.is_some_and(fails) {
+                true => self.at(at + 1500, Next::Fail(grant.id.into())),
+                false => self.at(at + takes, Next::End(grant.id.into())),
+            }
         }
     }
 
