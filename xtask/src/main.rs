@@ -55,7 +55,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     let root = root()?;
     let steps = match args {
         ["test"] => test::steps(&root)?,
-        ["test", "python"] => python::steps(&root)?,
+        ["test", "python"] => python::steps_alone(&root)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["wheel"] => python::wheel_steps(&root)?,

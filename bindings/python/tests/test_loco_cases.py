@@ -140,3 +140,23 @@ async def test_budgets_hold_under_concurrency() -> None:
     budget = scheduler.snapshot().agents["a"].budget
     assert budget is not None
     assert (budget.spent, budget.reserved) == (5, 0)
+
+
+async def test_tenants_and_several_resources_go_on_under_contention() -> None:
+    tree = {"share": {"by": "tenant", "inside": {"load": {"by": "agent"}}}}
+    model = fairgate.Scheduler(capacity=2, max_waiting=1000, policy=tree)
+    tool = fairgate.Scheduler(capacity=1, max_waiting=1000)
+    done = 0
+
+    async def call(number: int) -> None:
+        nonlocal done
+        tenant = {"tenant": f"t{number % 3}"}
+        async with model.slot(f"a{number % 7}", attributes=tenant):
+            await asyncio.sleep(0)
+            async with tool.slot(f"a{number % 7}"):
+                await asyncio.sleep(0)
+                done += 1
+
+    await asyncio.gather(*(call(number) for number in range(200)))
+    assert done == 200
+    assert idle(model) and idle(tool)
