@@ -215,7 +215,9 @@ impl<W> Desk<W> {
     fn refuse_deadlock(&mut self, id: Id, owner: Owner) -> Result<(), Refusal> {
         let waits = self.entries.get(&id).is_some_and(|e| !matches!(e.phase, Phase::Flying));
         let (held, flying) = (self.owners.held(owner), self.pool.flying());
-        if !waits || held == 0 || self.owners.stuck() < flying {
+        // Where slots are free it waits for something else, such as the end of a hold.
+        let all_taken = flying >= self.pool.capacity().max(1);
+        if !(waits && held > 0 && all_taken && self.owners.stuck() >= flying) {
             return Ok(());
         }
         self.end(id);
