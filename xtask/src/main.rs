@@ -61,7 +61,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     let root = root()?;
     let steps = match args {
         ["test"] => test::steps(&root)?,
-        ["test", "python"] => python::steps(&root)?,
+        ["test", "python"] => python::steps_alone(&root)?,
         ["test", "sdk"] => gateway::sdk_steps(&root)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,

@@ -71,17 +71,23 @@ pub(crate) fn wheel_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// `cargo xtask test python`: the lints of the package's Rust and Python parts, then its tests: a wheel, installed into
-/// the tests' environment, and pytest, with the programs that the tests run built beside: the command `fairgate`, and
-/// the simulated model.
+/// `cargo xtask test python`: what [`steps`] does, with the programs that the tests run.
+pub(crate) fn steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let build = cargo("programs for pytest", &["build", "-p", "fairgate", "-p", "fairgate-sim"]);
+    let mut steps = vec![build];
+    steps.extend(self::steps(root)?);
+    Ok(steps)
+}
+
+/// The lints of the package's Rust and Python parts, then its tests: a wheel, installed into the tests' environment,
+/// and pytest. The tests run the command `fairgate` and the simulated model, which the tests of the workspace have
+/// built before.
 pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
     steps.extend(lint_steps(root, &venv));
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
-    let programs = ["build", "-p", "fairgate", "-p", "fairgate-sim"];
-    steps.push(cargo("programs for pytest", &programs));
     let program = |name| target(root).join("debug").join(name).to_string_lossy().into_owned();
     let pytest = ["-m", "pytest", "--quiet", "-c", "bindings/python/pyproject.toml"];
     let tests = [&pytest, &["--rootdir", PACKAGE, "bindings/python/tests"] as &[&str]].concat();

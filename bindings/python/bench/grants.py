@@ -83,7 +83,7 @@ def of_loco(agents: int, grants: int) -> Awaitable[float]:
         async with scheduler.acquire(name):
             yield
 
-    # Once everybody has submitted a task, a turn of the loop later everybody waits.
+    # Whoever has submitted its task goes on to wait without a turn of the loop in between.
     return measure(agents, grants, slot, lambda: asked - 1)
 
 

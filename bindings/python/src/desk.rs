@@ -215,7 +215,9 @@ impl<W> Desk<W> {
     fn refuse_deadlock(&mut self, id: Id, owner: Owner) -> Result<(), Refusal> {
         let waits = self.entries.get(&id).is_some_and(|e| !matches!(e.phase, Phase::Flying));
         let (held, flying) = (self.owners.held(owner), self.pool.flying());
-        if !waits || held == 0 || self.owners.stuck() < flying {
+        // Where slots are free it waits for something else, such as the end of a hold.
+        let all_taken = flying >= self.pool.capacity().max(1);
+        if !(waits && held > 0 && all_taken && self.owners.stuck() >= flying) {
             return Ok(());
         }
         self.end(id);
@@ -240,13 +242,13 @@ impl<W> Desk<W> {
     }
 
     fn end(&mut self, id: Id) {
-        let event = Event::Cancel { id: name(id).into() };
         match self.entries.get(&id).map(|entry| &entry.phase) {
-            Some(Phase::Flying) => self.land(id, event, &Used::default()),
+            // It was granted a slot, and never ran: nothing was used.
+            Some(Phase::Flying) => self.land(id, Some(0)),
             Some(Phase::Waiting { .. }) => {
                 let waiter = self.leave_queue(id);
                 self.discarded.extend(waiter);
-                self.apply_quietly(event);
+                self.apply_quietly(Event::Cancel { id: name(id).into() });
             }
             Some(Phase::Parked { .. }) => {
                 let waiter = self.unpark(id).map(|(waiter, _)| waiter);
@@ -260,27 +262,27 @@ impl<W> Desk<W> {
 
     /// Ends a request that holds a slot, with what it used. Nothing where it does not hold one any more.
     pub(crate) fn release(&mut self, id: Id, used: &Used) {
-        if self.entries.get(&id).is_some_and(|entry| matches!(entry.phase, Phase::Flying)) {
-            let tokens = used.tokens.map(Tokens);
-            self.land(id, Event::Release { id: name(id).into(), tokens }, used);
+        if let Some(Entry { agent, cost, phase: Phase::Flying, .. }) = self.entries.get(&id) {
+            let agent = self.agents.get(*agent).name.clone();
+            self.ledger.add(agent, used.tokens.unwrap_or(*cost), used);
+            self.land(id, used.tokens);
             self.relieve();
         }
     }
 
-    fn land(&mut self, id: Id, event: Event, used: &Used) {
+    /// Takes a slot back. `tokens` is what was used; the estimate where that is not known.
+    fn land(&mut self, id: Id, tokens: Option<u64>) {
         let Some(entry) = self.entries.remove(&id) else { return };
         self.whys.remove(&id);
         self.owners.gives_back(entry.owner);
-        let tokens = used.tokens.unwrap_or(entry.cost);
         let its = self.agents.get(entry.agent);
         its.flying -= 1;
         if let Some(budget) = &mut its.budget {
-            budget.settle(entry.cost, tokens);
+            budget.settle(entry.cost, tokens.unwrap_or(entry.cost));
             self.relieved.insert(entry.agent);
         }
-        self.ledger.add(its.name.clone(), tokens, used);
         self.pace.ended(self.now());
-        self.apply_quietly(event);
+        self.apply_quietly(Event::Release { id: name(id).into(), tokens: tokens.map(Tokens) });
     }
 
     /// Forgets that a request waits in the pool; what it reserved is free again.

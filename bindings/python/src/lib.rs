@@ -1,7 +1,7 @@
 //! The native part of the Python package `fairgate`: one pool and everything that must change together with it.
 //!
-//! What is here decides nothing by itself: who goes next is the core's word. Around the pool, [`desk`] keeps who
-//! waits and who holds, budgets and counts, under one lock that is never held while Python code runs; [`gate`] is
+//! What is here decides nothing by itself: who goes next is the core's word. Around the pool, `desk` keeps who
+//! waits and who holds, budgets and counts, under one lock that is never held while Python code runs; `gate` is
 //! how Python calls it and how it wakes those who wait.
 
 mod agents;

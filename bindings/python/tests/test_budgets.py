@@ -67,6 +67,20 @@ async def test_who_leaves_before_running_spends_nothing() -> None:
     assert budget(scheduler) == (0, 0)
 
 
+async def test_who_is_cancelled_as_it_is_granted_spends_nothing() -> None:
+    scheduler = fairgate.Scheduler(capacity=1, budgets={"a": 100})
+    first = await scheduler.acquire("b", cost=7)
+    waiter = asyncio.create_task(scheduler.acquire("a", cost=40))
+    await until(lambda: scheduler.snapshot().waiting == 1)
+    first.release()
+    assert scheduler.snapshot().agents["a"].flying == 1
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    assert budget(scheduler) == (0, 0)
+    assert [cost.agent for cost in scheduler.costs()] == ["b"]
+    assert idle(scheduler)
+
+
 async def test_a_request_may_wait_for_budget_first_come_first_served() -> None:
     scheduler = fairgate.Scheduler(capacity=3, budgets={"a": Budget(100, "wait")})
     order: list[int] = []

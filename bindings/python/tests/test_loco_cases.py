@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from desk import Desk
@@ -86,7 +87,7 @@ def test_a_low_capacity_and_a_bad_weight_are_value_errors() -> None:
     assert idle(scheduler)
 
 
-def ticks_until_granted(arrivals: int, **policy: object) -> int | None:
+def ticks_until_granted(arrivals: int, **policy: Any) -> int | None:
     """After how many ticks a quiet agent's one request is granted while a loud one adds so many a tick."""
     desk = Desk(**policy)
     holder = desk.ask("loud")
@@ -104,11 +105,11 @@ def ticks_until_granted(arrivals: int, **policy: object) -> int | None:
 
 
 #: One slot ends one request a tick: four arrivals overload it by three.
-STARVING = [{"alpha": 0.25}, {"alpha": 0.6}, {"alpha": 1.0}, {"auto_tune": True}]
+STARVING: list[dict[str, Any]] = [{"alpha": 0.25}, {"alpha": 0.6}, {"alpha": 1.0}, {"auto_tune": True}]
 
 
 @pytest.mark.parametrize("policy", STARVING, ids=str)
-def test_max_wait_ticks_ends_starvation(policy: dict[str, object]) -> None:
+def test_max_wait_ticks_ends_starvation(policy: dict[str, Any]) -> None:
     assert ticks_until_granted(4, **policy) is None, "without a bound it starves"
     waited = ticks_until_granted(4, **policy, max_wait_ticks=20)
     assert waited is not None
@@ -140,3 +141,23 @@ async def test_budgets_hold_under_concurrency() -> None:
     budget = scheduler.snapshot().agents["a"].budget
     assert budget is not None
     assert (budget.spent, budget.reserved) == (5, 0)
+
+
+async def test_tenants_and_several_resources_go_on_under_contention() -> None:
+    tree = {"share": {"by": "tenant", "inside": {"load": {"by": "agent"}}}}
+    model = fairgate.Scheduler(capacity=2, max_waiting=1000, policy=tree)
+    tool = fairgate.Scheduler(capacity=1, max_waiting=1000)
+    done = 0
+
+    async def call(number: int) -> None:
+        nonlocal done
+        tenant = {"tenant": f"t{number % 3}"}
+        async with model.slot(f"a{number % 7}", attributes=tenant):
+            await asyncio.sleep(0)
+            async with tool.slot(f"a{number % 7}"):
+                await asyncio.sleep(0)
+                done += 1
+
+    await asyncio.gather(*(call(number) for number in range(200)))
+    assert done == 200
+    assert idle(model) and idle(tool)

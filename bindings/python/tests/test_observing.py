@@ -143,5 +143,6 @@ def metrics(scheduler: fairgate.Scheduler) -> dict[tuple[str, ...], float]:
         for sample in family.samples:
             labels = dict(sample.labels)
             assert labels.pop("scheduler") == "mine"
-            found[(sample.name, *labels.values())] = sample.value
+            key = (sample.name, *labels.values())
+            found[key] = sample.value
     return found

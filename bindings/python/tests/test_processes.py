@@ -82,6 +82,16 @@ def test_a_fork_while_the_journal_is_written_does_not_hang(tmp_path: Path) -> No
     scheduler.close()
 
 
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_the_programs_scheduler_works_in_a_child_whatever_the_parents_threads_do() -> None:
+    from fairgate import convenience
+
+    with convenience._lock:
+        # As if another thread were just in there.
+        assert in_child(lambda: fairgate.get_scheduler().acquire_blocking("a").release()) == 0
+
+
 def python(program: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "error", "-X", "faulthandler", "-c", textwrap.dedent(program), *args],

@@ -317,6 +317,16 @@ async def test_two_tasks_that_wait_for_each_other_are_noticed() -> None:
     assert idle(scheduler)
 
 
+async def test_asking_while_holding_is_no_error_where_slots_are_free() -> None:
+    scheduler = fairgate.Scheduler(capacity=2)
+    scheduler.hold("b")
+    async with scheduler.slot("a"):
+        asyncio.get_running_loop().call_soon(scheduler.resume, "b")
+        async with scheduler.slot("b"):
+            assert scheduler.snapshot().flying == 2
+    assert idle(scheduler)
+
+
 async def test_a_slot_that_was_handed_on_does_not_count() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     slot = await scheduler.acquire("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -59,3 +60,13 @@ def scheduled(*, agent_id: str, weight: float = 1.0, **options: Any) -> Callable
         return get_scheduler().slot(agent_id, weight=weight, **options)
 
     return decorate(new_slot)
+
+
+def _in_child() -> None:
+    # A thread of the parent may have held it.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -55,7 +55,7 @@ def grants(order: Sequence[str], *, title: str, x: str = "grants") -> str:
                 )
     bottom = _TOP + row * len(names)
     drawn.append(
-        f'<text class="s" x="{_LEFT}" y="{bottom + 22}">first of {len(order)} {escape(x)}, to the right the last</text>'
+        f'<text class="s" x="{_LEFT}" y="{bottom + 22}">{len(order)} {escape(x)}, from left to right</text>'
     )
     return _document(height, title, drawn)
 
@@ -96,10 +96,10 @@ def _document(height: int, title: str, drawn: Iterable[str]) -> str:
 
 
 def _round_up(most: float) -> float:
-    """The next number that four even steps lead to: 4, 8, 20, 40, 80, …"""
+    """The next number that four even steps lead to: 4, 8, 12, 20, 40, …"""
     step = 1.0
     while True:
-        for nice in (4.0, 8.0, 20.0):
+        for nice in (4.0, 8.0, 12.0, 20.0):
             if most <= nice * step:
                 return nice * step
         step *= 10
