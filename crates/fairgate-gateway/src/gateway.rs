@@ -185,7 +185,7 @@ impl Gateway {
 
     /// Ends the gateway: it listens no more, `/readyz` says 503, what waits is refused with 503, what flies may finish
     /// within `grace`; then connections are cut, scores are saved, and the store is closed.
-    pub async fn drain(self, grace: Duration) -> Drained {
+    pub async fn drain(&self, grace: Duration) -> Drained {
         let deadline = Instant::now() + grace;
         self.app.phase.advance(Stage::Draining);
         let pools = self.app.pools.all();

@@ -3,14 +3,16 @@
 mod admin_token;
 mod first_start;
 mod logging;
+mod reload;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fairgate_config::{Config, ProcessEnvironment, Reload};
+use fairgate_config::{Config, ProcessEnvironment};
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{KeyHash, Store, StoreOptions};
@@ -74,10 +76,13 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     };
     let admin_token = KeyHash::of(token.expose().as_bytes());
     let gateway = Gateway::start(GatewayOptions { config: config.clone(), store, admin_token });
-    let gateway = gateway.await?;
+    let gateway = Arc::new(gateway.await?);
+    if let Some(file) = &args.config {
+        gateway.app().control.reloads_with(reload::FromFile::new(&gateway, file));
+    }
     first_start::greet(Output::stdout(), &gateway, &config, first.as_ref())?;
     until_told(&gateway, args.config.as_deref()).await?;
-    end(gateway, sim).await
+    end(&gateway, sim).await
 }
 
 /// The configuration, and the simulated model where there is no file.
@@ -114,7 +119,7 @@ async fn until_told(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => match file {
-                Some(file) => reload(gateway, file).await,
+                Some(file) => hung_up(gateway, file).await,
                 None => warn!("SIGHUP: there is no configuration file to read again"),
             },
         }
@@ -122,26 +127,19 @@ async fn until_told(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
 }
 
 /// Reads the file again. Where anything is wrong with it, that is logged and nothing changes.
-async fn reload(gateway: &Gateway, file: &Path) {
-    let current = gateway.app().config.load_full();
-    let reload = match Reload::from_file(&current, file, &ProcessEnvironment) {
-        Ok(reload) => reload,
+async fn hung_up(gateway: &Gateway, file: &Path) {
+    match reload::reload(gateway, file).await {
+        Ok(plan) => info!(changes = plan.changes.len(), "the configuration is reloaded"),
         Err(errors) => {
             for problem in errors.iter() {
-                error!(%problem, "the configuration is not reloaded");
+                error!(%problem, "the configuration is not reloaded: nothing has changed");
             }
-            return;
         }
-    };
-    let changes: Vec<String> = reload.plan.changes.iter().map(ToString::to_string).collect();
-    match gateway.reload(reload.next).await {
-        Ok(_) => info!(?changes, "the configuration is reloaded"),
-        Err(problem) => error!(%problem, "the configuration is not reloaded"),
     }
 }
 
 /// What flies may finish; a second signal cuts it short.
-async fn end(gateway: Gateway, sim: Option<Sim>) -> Result<()> {
+async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     let grace = gateway.app().config.load().drain_grace;
     info!(grace_seconds = grace.as_secs(), "ending: what flies may finish, what waits is refused");
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,0 +1,47 @@
+//! Reading the configuration file again, for SIGHUP and for the admin API.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use fairgate_config::{ConfigError, ConfigErrors, Plan, ProcessEnvironment, Reload};
+use fairgate_gateway::control::{Reloader, Reloading};
+use fairgate_gateway::{Gateway, ReloadError};
+
+/// Reads the file, checks it, and only then puts it in force.
+pub(super) async fn reload(gateway: &Gateway, file: &Path) -> Result<Plan, ConfigErrors> {
+    let current = gateway.app().config.load_full();
+    let reload = Reload::from_file(&current, file, &ProcessEnvironment)?;
+    gateway.reload(reload.next).await.map_err(|error| match error {
+        ReloadError::Config(errors) => errors,
+        other => about(file, other.to_string()),
+    })
+}
+
+fn about(file: &Path, message: String) -> ConfigErrors {
+    let error =
+        ConfigError { file: Some(file.to_owned()), place: None, field: String::new(), message };
+    ConfigErrors::from(error)
+}
+
+/// What `POST /api/v1/config/reload` calls. The gateway holds it, so it must not hold the gateway.
+pub(super) struct FromFile {
+    gateway: Weak<Gateway>,
+    file: PathBuf,
+}
+
+impl FromFile {
+    pub(super) fn new(gateway: &Arc<Gateway>, file: &Path) -> Self {
+        Self { gateway: Arc::downgrade(gateway), file: file.to_owned() }
+    }
+}
+
+impl Reloader for FromFile {
+    fn reload(&self) -> Reloading<'_> {
+        Box::pin(async {
+            match self.gateway.upgrade() {
+                Some(gateway) => reload(&gateway, &self.file).await,
+                None => Err(about(&self.file, "the gateway is ending".into())),
+            }
+        })
+    }
+}
