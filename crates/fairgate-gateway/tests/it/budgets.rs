@@ -26,7 +26,8 @@ fn chat(max_tokens: Option<u64>) -> Value {
 }
 
 fn usage(input: u64, output: u64) -> String {
-    json!({"choices": [], "usage": {"prompt_tokens": input, "completion_tokens": output}}).to_string()
+    json!({"choices": [], "usage": {"prompt_tokens": input, "completion_tokens": output}})
+        .to_string()
 }
 
 #[tokio::test]
@@ -44,7 +45,10 @@ async fn a_reservation_that_does_not_fit_gives_the_slot_back_and_a_spent_budget_
     let call = upstream.call().await;
     // 600 are reserved: another 600 do not fit, though nothing is used yet.
     let second = ask(600).await.unwrap();
-    assert_eq!((second.status, second.code().as_str()), (StatusCode::TOO_MANY_REQUESTS, "budget_exhausted"));
+    assert_eq!(
+        (second.status, second.code().as_str()),
+        (StatusCode::TOO_MANY_REQUESTS, "budget_exhausted")
+    );
     assert_eq!(second.header("x-should-retry"), Some("false"));
     assert!(second.header("retry-after").unwrap().parse::<u64>().unwrap() <= 86_400);
     assert!(!upstream.has_call());
@@ -55,8 +59,11 @@ async fn a_reservation_that_does_not_fit_gives_the_slot_back_and_a_spent_budget_
     let third = ask(1).await.unwrap();
     assert_eq!(third.code(), "budget_exhausted");
     let rows = house.rows().await;
-    assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [Outcome::Refused, Outcome::Completed, Outcome::Refused]);
-    assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [0, 1000, 0]);
+    assert_eq!(
+        rows.iter().map(|row| row.outcome).collect::<Vec<_>>(),
+        [Outcome::Completed, Outcome::Refused, Outcome::Refused]
+    );
+    assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
     let live = house.gateway.app().pools.all()[0].gate.live().await.unwrap();
     assert_eq!((live.counts.granted, live.counts.given_back), (2, 1));
     house.close().await;
@@ -88,7 +95,8 @@ async fn who_waited_long_is_capped_and_told_so() {
     let mut upstream = Scripted::start().await;
     let house = house_with(&upstream.url(), |config| {
         config.pools[0].capacity = 1;
-        config.pools[0].brownout = Some(BrownoutConfig { wait: Duration::from_millis(50), max_tokens: 256 });
+        config.pools[0].brownout =
+            Some(BrownoutConfig { wait: Duration::from_millis(50), max_tokens: 256 });
     })
     .await;
     let addr = house.gateway.addr();

@@ -54,7 +54,9 @@ async fn clients_may_speak_tls_with_either_version_of_http() {
         let request = Request::post("https://localhost/v1/chat/completions")
             .header("authorization", format!("Bearer {}", house.key))
             .header("host", "localhost")
-            .body(Full::from(json!({"model": "sim", "messages": [{"role": "user", "content": "x"}]}).to_string()))
+            .body(Full::<bytes::Bytes>::from(
+                json!({"model": "sim", "messages": [{"role": "user", "content": "x"}]}).to_string(),
+            ))
             .unwrap();
         let io = TokioIo::new(tls);
         let response = if alpn == b"h2" {
@@ -119,16 +121,19 @@ async fn an_upstream_behind_tls_is_trusted_by_its_authority_and_by_no_other() {
     let mut configuration = config(&folder, &url);
     configuration.upstreams[0].ca = Some(ca);
     let house = house_in(folder, configuration, Default::default()).await;
-    let body = json!({"model": "sim", "messages": [{"role": "user", "content": "x"}], "stream": true});
+    let body =
+        json!({"model": "sim", "messages": [{"role": "user", "content": "x"}], "stream": true});
     for _ in 0..2 {
-        let answer = post("/v1/chat/completions", &body).key(&house.key).ask(house.gateway.addr()).await;
+        let answer =
+            post("/v1/chat/completions", &body).key(&house.key).ask(house.gateway.addr()).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
         assert!(answer.text().ends_with("data: [DONE]\n\n"));
     }
     house.close().await;
     // With the usual authorities it is a stranger.
     let house = house_with(&url, |_| {}).await;
-    let answer = post("/v1/chat/completions", &body).key(&house.key).ask(house.gateway.addr()).await;
+    let answer =
+        post("/v1/chat/completions", &body).key(&house.key).ask(house.gateway.addr()).await;
     assert_eq!((answer.status, answer.code().as_str()), (StatusCode::BAD_GATEWAY, "upstream_tls"));
     house.close().await;
     sim.stop().await;

@@ -28,10 +28,16 @@ async fn a_drain_lets_finish_what_flies_and_refuses_what_waits() {
     let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
     let (addr, store) = (house.gateway.addr(), house.store.clone());
     let question = post(CHAT, &chat(true)).key(&house.key);
-    let flying = tokio::spawn({ let question = question.clone(); async move { question.begin(addr).await } });
+    let flying = tokio::spawn({
+        let question = question.clone();
+        async move { question.begin(addr).await }
+    });
     let pieces = upstream.call().await.stream("text/event-stream");
     let mut body = flying.await.unwrap().into_body();
-    let waiting = tokio::spawn({ let question = question.clone(); async move { question.ask(addr).await } });
+    let waiting = tokio::spawn({
+        let question = question.clone();
+        async move { question.ask(addr).await }
+    });
     house.until(|live| live.waiting == 1).await;
     let app = house.gateway.app().clone();
     let ledger = tokio::spawn(async move {
@@ -39,13 +45,18 @@ async fn a_drain_lets_finish_what_flies_and_refuses_what_waits() {
         (drained, house.folder)
     });
     let refused = waiting.await.unwrap();
-    assert_eq!((refused.status, refused.code().as_str()), (StatusCode::SERVICE_UNAVAILABLE, "draining"));
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "draining")
+    );
     assert!(!app.phase.is_serving());
     let rows_now = rows(&store).await;
     assert_eq!((rows_now.len(), rows_now[0].code.as_deref()), (1, Some("draining")));
     // Nobody new is met, and what flies goes on to its end.
     assert!(tokio::net::TcpStream::connect(addr).await.is_err());
-    pieces.send("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n".into()).unwrap();
+    pieces
+        .send("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n".into())
+        .unwrap();
     drop(pieces);
     let mut text = Vec::new();
     while let Some(piece) = piece(&mut body).await {
@@ -55,7 +66,12 @@ async fn a_drain_lets_finish_what_flies_and_refuses_what_waits() {
     drop(body);
     let (drained, folder) = ledger.await.unwrap();
     assert_eq!((drained.connections_cut, drained.still_flying), (0, 0), "{drained:?}");
-    let (store, _) = Store::open(&format!("sqlite:{}", folder.0.join("fairgate.db").display()), StoreOptions::default()).await.unwrap();
+    let (store, _) = Store::open(
+        &format!("sqlite:{}", folder.0.join("fairgate.db").display()),
+        StoreOptions::default(),
+    )
+    .await
+    .unwrap();
     let outcomes: Vec<_> = rows(&store).await.iter().map(|row| row.outcome).collect();
     assert_eq!(outcomes.len(), 2);
     assert!(outcomes.contains(&Outcome::Completed) && outcomes.contains(&Outcome::Refused));
@@ -67,12 +83,18 @@ async fn what_does_not_finish_in_time_is_cut_and_has_its_row() {
     let sim = sim();
     let house = house(&sim.url()).await;
     sim.fault_next(Fault::HangMid, 1);
-    let mut body = post(CHAT, &chat(true)).key(&house.key).begin(house.gateway.addr()).await.into_body();
+    let mut body =
+        post(CHAT, &chat(true)).key(&house.key).begin(house.gateway.addr()).await.into_body();
     assert!(piece(&mut body).await.is_some());
     let folder = house.folder;
     let drained = house.gateway.drain(Duration::from_millis(100)).await;
     assert_eq!((drained.connections_cut, drained.still_flying), (1, 0));
-    let (store, resolved) = Store::open(&format!("sqlite:{}", folder.0.join("fairgate.db").display()), StoreOptions::default()).await.unwrap();
+    let (store, resolved) = Store::open(
+        &format!("sqlite:{}", folder.0.join("fairgate.db").display()),
+        StoreOptions::default(),
+    )
+    .await
+    .unwrap();
     assert_eq!(resolved.reservations, 0);
     let row = rows(&store).await.pop().unwrap();
     assert_eq!((row.outcome, row.code.as_deref()), (Outcome::Timeout, Some("drained")));
@@ -129,7 +151,10 @@ async fn a_bad_configuration_changes_nothing() {
     fixed.pools[0].max_queue = 7;
     fixed.pools[0].capacity = 1;
     let refused = house.gateway.reload(fixed).await.unwrap_err();
-    assert!(matches!(&refused, ReloadError::Config(_)) && refused.to_string().contains("max_queue"), "{refused}");
+    assert!(
+        matches!(&refused, ReloadError::Config(_)) && refused.to_string().contains("max_queue"),
+        "{refused}"
+    );
     let mut no_file = now.clone();
     no_file.upstreams[0].url = "https://127.0.0.1:1".parse().unwrap();
     no_file.upstreams[0].ca = Some(house.folder.0.join("none.pem"));
@@ -149,7 +174,10 @@ async fn a_bad_configuration_changes_nothing() {
     assert_eq!(house.gateway.app().pools.all().len(), 1);
     assert_eq!(house.gateway.app().pools.all()[0].gate.live().await.unwrap().capacity, 8);
     assert_eq!(*house.gateway.app().config.load_full(), now);
-    assert_eq!(post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await.status, StatusCode::OK);
+    assert_eq!(
+        post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await.status,
+        StatusCode::OK
+    );
     house.close().await;
     sim.stop().await;
 }
@@ -161,7 +189,10 @@ async fn a_worker_that_is_removed_finishes_what_flies_on_it() {
     let house = house(&old.url()).await;
     let addr = house.gateway.addr();
     let question = post(CHAT, &chat(false)).key(&house.key);
-    let flying = tokio::spawn({ let question = question.clone(); async move { question.ask(addr).await } });
+    let flying = tokio::spawn({
+        let question = question.clone();
+        async move { question.ask(addr).await }
+    });
     let call = old.call().await;
     let mut next = (*house.gateway.app().config.load_full()).clone();
     next.upstreams = vec![beside(&next, "new", &new.url())];
@@ -184,17 +215,25 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
     let house = house_in(folder, configuration.clone(), Limits::default()).await;
     let addr = house.gateway.addr();
     for stream in [false, true, false] {
-        assert_eq!(post(CHAT, &chat(stream)).key(&house.key).ask(addr).await.status, StatusCode::OK);
+        assert_eq!(
+            post(CHAT, &chat(stream)).key(&house.key).ask(addr).await.status,
+            StatusCode::OK
+        );
     }
     sim.fault_next(Fault::ResetBefore, 1);
-    assert_eq!(post(CHAT, &chat(false)).key(&house.key).ask(addr).await.status, StatusCode::BAD_GATEWAY);
+    assert_eq!(
+        post(CHAT, &chat(false)).key(&house.key).ask(addr).await.status,
+        StatusCode::BAD_GATEWAY
+    );
     house.quiet().await;
     let before = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
     let (key, folder) = (house.key, house.folder);
     house.gateway.drain(SOON).await;
     replay(&folder);
-    let (store, _) = Store::open(configuration.store.url.expose(), StoreOptions::default()).await.unwrap();
-    let options = GatewayOptions { config: configuration, store, admin_token: KeyHash::of(b"admin") };
+    let (store, _) =
+        Store::open(configuration.store.url.expose(), StoreOptions::default()).await.unwrap();
+    let options =
+        GatewayOptions { config: configuration, store, admin_token: KeyHash::of(b"admin") };
     let gateway = Gateway::start(options).await.unwrap();
     let after = gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
     assert_eq!(served(&before), served(&after));
@@ -226,7 +265,8 @@ fn replay(folder: &Folder) {
         while let Some(event) = reader.next_event().unwrap() {
             pool.apply(event.0, event.1, &mut decisions).unwrap();
         }
-        granted += decisions.iter().filter(|decision| matches!(decision, Decision::Grant(_))).count();
+        granted +=
+            decisions.iter().filter(|decision| matches!(decision, Decision::Grant(_))).count();
     }
     assert_eq!(granted, 4);
 }
@@ -239,7 +279,8 @@ async fn what_cannot_start_says_why() {
     let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     configuration.listen = taken.local_addr().unwrap();
-    let options = |config| GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"x") };
+    let options =
+        |config| GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"x") };
     let error = Gateway::start(options(configuration.clone())).await.err().unwrap().to_string();
     assert!(error.contains(&configuration.listen.to_string()), "{error}");
     drop(taken);

@@ -108,7 +108,10 @@ async fn nothing_is_tried_again_once_a_byte_has_come_or_work_may_be_under_way() 
     .await;
     a.fault_next(Fault::HangBefore, 1);
     let answer = ask(&house).await;
-    assert_eq!((answer.status, answer.code().as_str()), (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout")
+    );
     a.fault_next(Fault::ResetMid, 1);
     let mut stream = chat();
     stream["stream"] = true.into();
@@ -273,7 +276,8 @@ async fn a_dialect_goes_only_to_workers_that_speak_it() {
         config.pools[0].workers.push("b".into());
     })
     .await;
-    let message = json!({"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]});
+    let message =
+        json!({"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]});
     for _ in 0..3 {
         assert_eq!(ask(&house).await.status, StatusCode::OK);
         let answer = post("/v1/messages", &message).key(&house.key).ask(house.gateway.addr()).await;
@@ -292,7 +296,10 @@ async fn a_model_that_nobody_serves_in_this_dialect_names_the_route_to_use() {
     let house = house_with(&a.url(), |config| config.upstreams[0].dialects.anthropic = false).await;
     let message = json!({"model": "sim", "max_tokens": 5, "messages": []});
     let answer = post("/v1/messages", &message).key(&house.key).ask(house.gateway.addr()).await;
-    assert_eq!((answer.status, answer.code().as_str()), (StatusCode::BAD_REQUEST, "dialect_not_served"));
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (StatusCode::BAD_REQUEST, "dialect_not_served")
+    );
     assert!(answer.text().contains("/v1/chat/completions"));
     house.close().await;
     a.stop().await;
