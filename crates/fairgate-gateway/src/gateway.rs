@@ -11,19 +11,19 @@ use fairgate_store::{KeyHash, Store, StoreError};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::admin;
 use crate::app::App;
 use crate::control::Control;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
+use crate::in_flight::InFlight;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::phase::{Phase, Stage};
 use crate::pools::{Pools, PoolsError};
 use crate::request_id::RequestIds;
-use crate::rows::Rows;
 use crate::server::{Door, Server, bind};
 use crate::sync;
 use crate::tls::{self, TlsError};
@@ -125,7 +125,7 @@ impl Gateway {
             phase: Phase::new(),
             ids: RequestIds::new().map_err(StartError::Random)?,
             held: HeldBytes::default(),
-            rows: Rows::new(),
+            rows_adrift: InFlight::default(),
             config: ArcSwap::from_pointee(config),
             store,
         });
@@ -198,7 +198,7 @@ impl Gateway {
             }
             self.app.phase.advance(Stage::Closing);
             self.server.empty(LAST_WAIT).await;
-            self.app.rows.settled(LAST_WAIT).await;
+            let _ = timeout(LAST_WAIT, self.app.rows_adrift.none()).await;
             left
         };
         let (gates, connections_cut) = tokio::join!(gates, cut);

@@ -172,12 +172,20 @@ impl Pace {
         };
         let clients = CLIENTS_WHEN_FAST;
         match self {
-            Self::Quick => {
-                Scale { clients, backend: fast, ask: short, length: length(200, 500, 140) }
-            }
-            Self::Normal => {
-                Scale { clients, backend: fast, ask: short, length: length(1000, 4000, 200) }
-            }
+            Self::Quick => Scale {
+                clients,
+                backend: fast,
+                ask: short,
+                huge: 12,
+                length: length(200, 500, 140),
+            },
+            Self::Normal => Scale {
+                clients,
+                backend: fast,
+                ask: short,
+                huge: 12,
+                length: length(1000, 4000, 200),
+            },
             Self::Long => Scale {
                 clients: CLIENTS,
                 backend: Backend {

@@ -16,8 +16,8 @@ use crate::in_flight::Flying;
 use crate::metrics::Ended;
 use crate::phase::Stage;
 use crate::pools::{PoolHandle, Worker};
+use crate::recording::Recording;
 use crate::refusal::Refusal;
-use crate::rows::Recording;
 use crate::upstream::Epoch;
 
 /// The status in the ledger of a client that left.

@@ -61,9 +61,9 @@ async fn a_reservation_that_does_not_fit_gives_the_slot_back_and_a_spent_budget_
     let rows = house.rows().await;
     assert_eq!(
         rows.iter().map(|row| row.outcome).collect::<Vec<_>>(),
-        [Outcome::Refused, Outcome::Completed, Outcome::Refused]
+        [Outcome::Completed, Outcome::Refused, Outcome::Refused]
     );
-    assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [0, 1000, 0]);
+    assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
     let live = house.gateway.app().pools.all()[0].gate.live().await.unwrap();
     assert_eq!((live.counts.granted, live.counts.given_back), (2, 1));
     house.close().await;

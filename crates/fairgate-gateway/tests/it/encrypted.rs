@@ -54,7 +54,7 @@ async fn clients_may_speak_tls_with_either_version_of_http() {
         let request = Request::post("https://localhost/v1/chat/completions")
             .header("authorization", format!("Bearer {}", house.key))
             .header("host", "localhost")
-            .body(Full::from(
+            .body(Full::<bytes::Bytes>::from(
                 json!({"model": "sim", "messages": [{"role": "user", "content": "x"}]}).to_string(),
             ))
             .unwrap();

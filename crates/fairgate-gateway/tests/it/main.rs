@@ -1,5 +1,7 @@
 //! The gateway over real sockets.
 
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test that fails here should stop here")]
+
 mod support;
 
 mod admin;
