@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use http::Uri;
 
 use crate::config::{
-    AdminConfig, Config, JournalConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
+    AdminConfig, Config, Dialects, JournalConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
     UpstreamConfig,
 };
 use crate::defaults;
@@ -43,7 +43,7 @@ impl Config {
             upstreams: vec![UpstreamConfig {
                 name: SIM.to_owned(),
                 url: sim_url,
-                dialects: defaults::DIALECTS,
+                dialects: Dialects { openai: true, anthropic: true },
                 credential: None,
                 aliases: Default::default(),
                 slots: Some(SIM_SLOTS),
