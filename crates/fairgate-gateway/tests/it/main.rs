@@ -1,5 +1,14 @@
 //! The gateway over real sockets.
 
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test that fails here should stop here")]
+
 mod support;
 
+mod budgets;
+mod encrypted;
+mod ends;
 mod happy;
+mod hostile;
+mod operations;
+mod streaming;
+mod workers;
