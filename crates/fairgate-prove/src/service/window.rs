@@ -18,7 +18,7 @@ pub(super) struct Window {
 
 impl Window {
     /// The longest run of steps after each of which all flows wait, and the runs around it that lapses alone part from it.
-    /// At the join requests may come and go for a moment: what is measured begins with the first run that lasts.
+    /// At the join and in the end requests may come and go for a moment: only runs that last are measured.
     pub(super) fn find(replay: &Replay, flows: usize) -> Self {
         let runs = runs(replay, flows);
         let Some(longest) = (0..runs.len()).max_by_key(|run| runs[*run].len()) else {
@@ -31,7 +31,8 @@ impl Window {
         let lasts = |run: &usize| at(runs[*run].end - 1) - at(runs[*run].start) >= LAPSE_MAX.0;
         let before = (0..longest).rev().take_while(|run| close(run) && lasts(run));
         let first = longest - before.count();
-        let last = longest + (longest..runs.len() - 1).take_while(close).count();
+        let after = (longest..runs.len() - 1).take_while(|run| close(run) && lasts(&(run + 1)));
+        let last = longest + after.count();
         let lost = (first..last).map(lapse).sum();
         Self { steps: runs[first].start..runs[last].end, lapses: (last - first, Micros(lost)) }
     }
