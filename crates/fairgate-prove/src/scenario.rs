@@ -21,6 +21,9 @@ pub struct Scenario {
     pub backend: Backend,
     /// A worker that dies on the way.
     pub outage: Option<Outage>,
+    /// Whether the tenants have token budgets, larger than they can use. A budget is read before each request is submitted,
+    /// in turn with what the ledger writes; so a join takes some milliseconds longer.
+    pub budgets: bool,
     /// Two tenants of equal weight of which one tries to get more than the other.
     pub gain: Option<Gain>,
     /// How long it goes on.
@@ -247,6 +250,7 @@ impl Scale {
             tenants,
             backend: self.backend.clone(),
             outage: None,
+            budgets: false,
             gain: None,
             length: self.length,
         }
@@ -292,6 +296,7 @@ fn fifty_keys(scale: &Scale) -> Scenario {
     let cheat = Tenant { keys: 50, clients: cheat.clients.max(50), ..cheat };
     Scenario {
         level: Level::Tenants,
+        budgets: true,
         gain: Some(Gain { cheat: "fifty-keys", honest: "one-key" }),
         ..scale.scenario(
             "fifty-keys",
@@ -306,6 +311,7 @@ fn inflated_max_tokens(scale: &Scale) -> Scenario {
     cheat.ask.max_tokens *= 100;
     Scenario {
         level: Level::Tenants,
+        budgets: true,
         gain: Some(Gain { cheat: "inflated", honest: "honest" }),
         ..scale.scenario(
             "inflated-max-tokens",
@@ -320,6 +326,7 @@ fn huge_prompts(scale: &Scale) -> Scenario {
     huge.ask.prompt_tokens = scale.huge * (small.ask.prompt_tokens + small.ask.output_tokens.1);
     Scenario {
         level: Level::Tenants,
+        budgets: true,
         ..scale.scenario(
             "huge-prompts",
             "equal weights: one tenant's prompts are many times the other's",
@@ -338,6 +345,7 @@ fn clients_leave(scale: &Scale) -> Scenario {
     let grants_min = 3 * scale.length.grants_min;
     Scenario {
         level: Level::Tenants,
+        budgets: true,
         length: Length { grants_min, ..scale.length },
         ..scale.scenario(
             "clients-leave",
@@ -357,6 +365,7 @@ fn worker_dies(scale: &Scale) -> Scenario {
         ],
     );
     scenario.backend.workers = vec![("east", CAPACITY / 2), ("west", CAPACITY / 2)];
+    scenario.budgets = true;
     scenario.outage = Some(Outage { worker: "west", dies_percent: 30, back_percent: 60 });
     scenario
 }

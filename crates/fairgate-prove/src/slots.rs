@@ -40,47 +40,47 @@ pub(crate) fn measure(scenario: &Scenario, service: &Service) -> Slots {
     let Some((from, until)) = service.window else { return slots };
     let within = service.course.iter().filter(|m| m.ideal_times_weights.is_some());
     let moments: Vec<&Moment> = within.filter(|m| (from..=until).contains(&m.at)).collect();
-    let name = |i: usize| scenario.tenants[i].name;
+    let mut even = false;
     for pair in moments.windows(2) {
         let [before, now] = pair else { continue };
-        slots.look(from, before, now, name);
+        even = match before.all_wait && now.all_wait {
+            // A slot that its owner does not want is lent: then it comes back as after the join.
+            false => false,
+            true if even => slots.hold(before, now),
+            true => slots.hand_over(scenario, before, now),
+        };
+        if even && slots.handed_over.is_none() {
+            slots.handed_over = Some(Micros(now.at.0 - from.0));
+        }
     }
     slots
 }
 
 impl Slots {
-    fn look(
-        &mut self,
-        from: Micros,
-        before: &Moment,
-        now: &Moment,
-        name: impl Fn(usize) -> &'static str,
-    ) {
-        let even = now.flying == self.due;
-        if self.handed_over.is_none() {
-            let greedy =
-                (0..self.due.len()).find(|i| now.flying[*i] > before.flying[*i].max(self.due[*i]));
-            if let Some(i) = greedy {
-                let (has, due) = (now.flying[i], self.due[i]);
-                self.breach(
-                    now.at,
-                    format!("{} took a slot more: {has} where {due} are due", name(i)),
-                );
+    /// Slots move to who is short. Says whether each has its own now.
+    fn hand_over(&mut self, scenario: &Scenario, before: &Moment, now: &Moment) -> bool {
+        for (i, tenant) in scenario.tenants.iter().enumerate() {
+            let (had, has, due) = (before.flying[i], now.flying[i], self.due[i]);
+            if has > had.max(due) {
+                let name = tenant.name;
+                self.breach(now.at, format!("{name} took a slot more: {has} where {due} are due"));
             }
-            if even {
-                self.handed_over = Some(Micros(now.at.0 - from.0));
-            }
-            return;
         }
+        now.flying == self.due
+    }
+
+    /// Each has its own, and keeps them.
+    fn hold(&mut self, before: &Moment, now: &Moment) -> bool {
         self.moments += 1;
         for (held, flying) in self.held_us.iter_mut().zip(&before.flying) {
             *held += u128::from(*flying) * u128::from(now.at.0 - before.at.0);
         }
-        if !even {
+        if now.flying != self.due {
             let (has, due) = (&now.flying, &self.due);
             let breach = format!("{has:?} in flight where {due:?} are due");
             self.breach(now.at, breach);
         }
+        true
     }
 
     fn breach(&mut self, at: Micros, what: String) {

@@ -184,9 +184,7 @@ pub(super) fn tokens_match(case: &Case<'_>) -> Bar {
         None => Bar::new(
             name,
             all > 0,
-            format!(
-                "{all} tokens in the ledger, in the journal and off the budgets; usage as clients read it"
-            ),
+            format!("{all} tokens in the ledger and the journal; usage as clients read it"),
         ),
         Some(first) => {
             Bar::new(name, false, format!("{} differences, the first: {first}", problems.len()))

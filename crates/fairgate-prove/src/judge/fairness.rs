@@ -6,6 +6,9 @@ use crate::scenario::Gain;
 use crate::service::{FlowService, Worst};
 use crate::slots::Slots;
 
+/// For how much of the time somebody may have had nothing waiting, in percent. The machine stands still at times.
+const LAPSES_PERCENT: u64 = 2;
+
 /// Everybody waited from the join on, for long enough to tell anything.
 pub(super) fn backlogged(case: &Case<'_>) -> Bar {
     let name = "everybody waits";
@@ -18,11 +21,15 @@ pub(super) fn backlogged(case: &Case<'_>) -> Bar {
     let Some((fewest, tenant)) = fewest else {
         return Bar::new(name, false, "there are no tenants");
     };
-    let overlap = (until.0 - from.0) as f64 / 1e6;
+    let overlap = until.0 - from.0;
+    let (times, lost) = case.service.lapses;
     let says = format!(
-        "all wait for {overlap:.2} s; fewest grants then: {tenant} with {fewest}, {needed} needed"
+        "for {:.2} s, but for {times} moments of {:.1} ms in all; fewest grants then: {tenant} with {fewest}, {needed} needed",
+        overlap as f64 / 1e6,
+        millis(lost),
     );
-    Bar::new(name, fewest >= needed, says)
+    let enough = lost.0 * 100 <= overlap * LAPSES_PERCENT;
+    Bar::new(name, fewest >= needed && enough, says)
 }
 
 /// Tokens since the join are within the proven bound of the ideal, after every event.

@@ -116,7 +116,8 @@ pub(super) async fn tenants(
             let name = tenant.group.to_owned();
             change(Change::AddGroup { name, weight: group_weight }).await?;
         }
-        let budgets = vec![Budget { tokens: BUDGET_TOKENS, period: Period::Month }];
+        let budget = Budget { tokens: BUDGET_TOKENS, period: Period::Month };
+        let budgets = scenario.budgets.then_some(budget).into_iter().collect();
         change(Change::AddTenant {
             name: tenant.name.to_owned(),
             group: tenant.group.to_owned(),
