@@ -103,3 +103,17 @@ fn settings(limits: &LimitsConfig) -> auto::Builder<TokioExecutor> {
         .keep_alive_timeout(limits.header_timeout);
     http
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        fn size<'a, F>(_: fn(&'a Server, TcpStream, Arc<Door>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = size(serve);
+        assert!(bytes <= 4096, "{bytes} bytes");
+    }
+}
