@@ -8,9 +8,18 @@ use crate::step::Step;
 
 /// The steps that install a Debian package, where `program` is not on the path.
 pub(crate) fn need_debian(program: &str, package: &str) -> Vec<Step> {
-    if on_path(program) {
-        return Vec::new();
-    }
+    if on_path(program) { Vec::new() } else { install_debian(package) }
+}
+
+/// The steps that install PostgreSQL's server, whose programs Debian keeps off the path.
+pub(crate) fn need_postgresql() -> Vec<Step> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let installed =
+        versions.map(|version| version.path().join("bin/initdb")).any(|it| it.is_file());
+    if installed { Vec::new() } else { need_debian("initdb", "postgresql") }
+}
+
+fn install_debian(package: &str) -> Vec<Step> {
     let apt = |name: &str, args: &[&str]| {
         let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
         let sudo: &[&str] = if on_path("sudo") { &["sudo"] } else { &[] };

@@ -30,7 +30,7 @@ use address::Address;
 use budgets::Reserver;
 use lease::Lease;
 use ledger::Reply;
-use link::{Link, in_time};
+use link::{ANSWER_TIMEOUT, Link, SUM_TIMEOUT, in_time, within};
 use trouble::Trouble;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -56,14 +56,17 @@ impl fmt::Debug for Postgres {
 
 /// Runs a query at one of the desks, and once more where its connection broke: reading twice does no harm.
 macro_rules! read {
-    ($self:expr, $session:ident => $query:expr) => {{
+    ($self:expr, $session:ident => $query:expr) => {
+        read!($self, ANSWER_TIMEOUT, $session => $query)
+    };
+    ($self:expr, $limit:expr, $session:ident => $query:expr) => {{
         let mut link = $self.desk().await?;
         let mut tries = 0;
         loop {
             tries += 1;
             let outcome = match link.take().await {
                 Ok($session) => {
-                    let outcome = in_time(async {
+                    let outcome = within($limit, async {
                         let $session = &$session;
                         $query.await
                     });
@@ -96,7 +99,7 @@ impl Postgres {
         let link = || Link::new(Arc::clone(&address));
         let mut first = link();
         let session = first.take().await?;
-        let migrated = schema::migrate(&session).await;
+        let migrated = within(schema::TIMEOUT, schema::migrate(&session)).await;
         first.give_back(session, &migrated).await;
         migrated?;
 
@@ -179,7 +182,7 @@ impl Postgres {
     }
 
     pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {
-        read!(self, session => queries::usage(session, &query))
+        read!(self, SUM_TIMEOUT, session => queries::usage(session, &query))
     }
 
     pub(crate) async fn attempts(&self, query: LedgerQuery) -> Result<Vec<Attempt>> {

@@ -56,3 +56,34 @@ impl fmt::Debug for Secret {
         f.write_str("Secret(…)")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn secrets_look_as_promised_and_differ() {
+        let secrets: Vec<_> = (0..1_000).map(|_| Secret::generate().unwrap()).collect();
+        let texts: BTreeSet<_> = secrets.iter().map(Secret::expose).collect();
+        assert_eq!(texts.len(), 1_000);
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        for text in &texts {
+            assert!(text.starts_with("fg-") && text.len() == 46 && text.chars().all(allowed));
+        }
+        // 43 000 draws from 64 characters: all appear, and none much oftener than the 672 times of chance.
+        let mut drawn = [0_u32; 128];
+        texts.iter().flat_map(|text| text[3..].bytes()).for_each(|c| drawn[usize::from(c)] += 1);
+        let drawn: Vec<_> = drawn.into_iter().filter(|times| *times > 0).collect();
+        assert_eq!(drawn.len(), 64);
+        assert!(drawn.iter().all(|times| (400..1_000).contains(times)), "{drawn:?}");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let secret = Secret::generate().unwrap();
+        assert_eq!(format!("{secret:?} {:?}", secret.hash()), "Secret(…) KeyHash(…)");
+        assert_eq!(secret.hint(), secret.expose()[..7]);
+        assert_eq!(secret.hash(), KeyHash::of(secret.expose().as_bytes()));
+    }
+}

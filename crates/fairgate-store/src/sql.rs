@@ -122,7 +122,7 @@ pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<Statement> {
     statements
 }
 
-/// A key as it is now, or a list that is stored as JSON.
+/// A key; its lists of names are stored as JSON.
 pub(crate) fn put_key(key: &Key) -> Vec<Statement> {
     let list = |names: &[String]| serde_json::Value::from(names).to_string();
     let mut values = vec![

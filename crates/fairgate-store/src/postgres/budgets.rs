@@ -2,9 +2,10 @@
 //! else, in this process or another, decides on the same numbers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
 
 use super::arrays::{Reservations, Sums};
@@ -27,6 +28,9 @@ const BATCH_MAX: usize = 256;
 /// How often a batch is tried: reserving again replaces, so this is safe whatever became of the first try.
 const TRIES: u32 = 3;
 
+/// How long to wait after a failure before orphans are released again, unless somebody reserves before that.
+const RELEASE_PAUSE: Duration = Duration::from_millis(200);
+
 /// What the task is asked.
 pub(super) enum Command {
     Reserve(Box<Reservation>, Reply<Answer>),
@@ -40,11 +44,13 @@ pub(super) struct Reserver {
     /// Requests that may hold tokens though nobody knows of it: whoever asked left before the answer, or was told that it
     /// failed. They are released before anything else is reserved.
     orphans: HashSet<String>,
+    /// When they may be released, where that has just failed.
+    release_at: Instant,
 }
 
 impl Reserver {
     pub(super) fn new(link: Link, instance: i64) -> Self {
-        Self { link, instance, orphans: HashSet::new() }
+        Self { link, instance, orphans: HashSet::new(), release_at: Instant::now() }
     }
 
     /// Reserves until it is told to close, or until nobody is left who could ask.
@@ -80,7 +86,7 @@ impl Reserver {
         tokio::select! {
             biased;
             received = inbox.recv_many(commands, BATCH_MAX) => received > 0,
-            () = sleep_until(self.link.next_attempt()) => true,
+            () = sleep_until(self.link.next_attempt().max(self.release_at)) => true,
         }
     }
 
@@ -98,6 +104,7 @@ impl Reserver {
             }
             Err(trouble) => {
                 let problem = StoreError::from(trouble).to_string();
+                self.release_at = Instant::now() + RELEASE_PAUSE;
                 self.orphans.extend(wanted.into_iter().map(|reservation| reservation.request));
                 for reply in replies {
                     let _ = reply.send(Err(StoreError::Database(problem.clone())));

@@ -110,8 +110,14 @@ impl Lease {
 }
 
 async fn resolve_some(session: &mut Session) -> Result<Resolved> {
-    let [take, made, put, add] = session
-        .prepare([sql::TAKE_ABANDONED, sql::ATTEMPTS_MADE, sql::PUT_ATTEMPTS, sql::ADD_SUMS])
+    let [take, drop_lost, made, put, add] = session
+        .prepare([
+            sql::TAKE_ABANDONED,
+            sql::DROP_LOST,
+            sql::ATTEMPTS_MADE,
+            sql::PUT_ATTEMPTS,
+            sql::ADD_SUMS,
+        ])
         .await?;
     let client = &session.client;
     let (begun, taken) =
@@ -123,15 +129,21 @@ async fn resolve_some(session: &mut Session) -> Result<Resolved> {
         return Ok(Resolved::default());
     }
     let requests: Vec<_> = taken.iter().map(|it| it.request.as_str()).collect();
-    let rows = client.query(&made, &[&requests]).await?;
-    let mut made = HashMap::with_capacity(rows.len());
-    for row in &rows {
+    // A request has one guess at most.
+    let (guesses, made_rows) =
+        tokio::join!(query(client, &drop_lost, [&requests]), query(client, &made, [&requests]));
+    let mut deltas = Deltas::default();
+    for row in &guesses? {
+        let tokens = Tokens { used: -row.int(4)?, reserved: 0 };
+        deltas.add(row.text(1)?, row.text(2)?, row.moment(3)?, tokens);
+    }
+    let mut made = HashMap::with_capacity(requests.len());
+    for row in &made_rows? {
         made.insert(row.text(0)?, u32::try_from(row.int(1)?).unwrap_or(u32::MAX));
     }
     let lost =
         |it: &crate::ledger::Reservation| it.lost(made.get(&it.request).copied().unwrap_or(0));
     let lost: Vec<Attempt> = taken.iter().map(lost).collect();
-    let mut deltas = Deltas::default();
     let mut resolved = Resolved::default();
     for it in &taken {
         // What was reserved is charged.

@@ -23,6 +23,8 @@ type Result<T> = std::result::Result<T, Trouble>;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server may take to answer anything at all.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long sums over a large ledger may take.
+pub(super) const SUM_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the server is told, so that it gives up before we do.
 const SERVER_TIMEOUTS: &str = "SET statement_timeout = '5s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'";
@@ -192,8 +194,13 @@ fn reference(value: &Value) -> &(dyn ToSql + Sync) {
 
 /// What must be answered within [`ANSWER_TIMEOUT`].
 pub(super) async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let late = |_| Trouble::Link(format!("no answer from PostgreSQL in {ANSWER_TIMEOUT:?}"));
-    timeout(ANSWER_TIMEOUT, work).await.map_err(late)?
+    within(ANSWER_TIMEOUT, work).await
+}
+
+/// What must be answered within some time.
+pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| Trouble::Link(format!("no answer from PostgreSQL in {limit:?}"));
+    timeout(limit, work).await.map_err(late)?
 }
 
 impl Columns for Row {

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::link::Session;
+use super::link::{SUM_TIMEOUT, Session};
 use super::sql::LOCK_DIRECTORY;
 use super::trouble::Trouble;
 use crate::change::{Concern, Found};
@@ -121,8 +121,13 @@ async fn ask<T>(
     session.list(&statement.sql, &statement.values, read).await
 }
 
+/// Sums, which may take longer than other answers.
 pub(super) async fn usage(session: &Session, query: &UsageQuery) -> Result<Vec<UsageRow>> {
-    ask(session, sql::usage(query), |row| rows::usage(row, query.by)).await
+    let limit = SUM_TIMEOUT.as_millis();
+    session.run(&format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {limit}")).await?;
+    let sums = ask(session, sql::usage(query), |row| rows::usage(row, query.by)).await?;
+    session.run("COMMIT").await?;
+    Ok(sums)
 }
 
 pub(super) async fn attempts(session: &Session, query: &LedgerQuery) -> Result<Vec<Attempt>> {

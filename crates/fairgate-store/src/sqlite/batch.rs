@@ -167,6 +167,8 @@ impl<'a> Batch<'a> {
         let mut left: Vec<_> = self.held.values().cloned().collect();
         left.sort_by(|one, other| one.request.cmp(&other.request));
         for reservation in left {
+            // A request has one guess at most.
+            self.take_back_lost(&reservation.request)?;
             let made = first(self.connection, sql::ATTEMPTS_MADE, [&reservation.request], |row| {
                 row.count(0)
             })?;

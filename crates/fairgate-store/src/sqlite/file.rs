@@ -92,6 +92,8 @@ impl Place {
         connection.pragma_update(None, "cache_size", -32 * 1024)?;
         // In pages of 4 KiB: rarer checkpoints write a page that changed often only once.
         connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+        // In bytes: what the log is cut to after a burst.
+        connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
         connection.set_prepared_statement_cache_capacity(64);
         migrate(&connection)?;
         Ok(connection)

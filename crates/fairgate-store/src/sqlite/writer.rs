@@ -64,7 +64,9 @@ impl Writer {
         let mut commands = Vec::with_capacity(BATCH_MAX);
         let mut closers = Vec::new();
         loop {
-            if self.orphans.is_empty() && inbox.blocking_recv_many(&mut commands, BATCH_MAX) == 0 {
+            // Orphans are released at once; after a failure, together with what is asked next.
+            let idle = self.orphans.is_empty() || self.stale;
+            if idle && inbox.blocking_recv_many(&mut commands, BATCH_MAX) == 0 {
                 break;
             }
             let mut reads = Vec::new();
@@ -103,6 +105,7 @@ impl Writer {
             }
             Err(problem) => {
                 self.stale = true;
+                self.orphans = orphans;
                 self.roll_back();
                 let problem = problem.to_string();
                 tracing::error!(%problem, commands = commands.len(), "the store could not write");

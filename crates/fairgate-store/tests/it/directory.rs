@@ -77,7 +77,7 @@ async fn everything_is_read_back(database: Database) {
     let names: Vec<_> = directory.groups.iter().map(|group| group.name.as_str()).collect();
     assert_eq!(names, ["Alpha", "zebra", "ä — group"]);
     assert_eq!(directory.groups[0].weight, 3);
-    assert_eq!(directory.tenants, [made.clone()]);
+    assert_eq!(directory.tenants, std::slice::from_ref(&made));
     let periods: Vec<_> = made.limits.budgets.iter().map(|budget| budget.period).collect();
     assert_eq!(periods, [Period::Day, Period::Month]);
     assert_eq!((made.limits.queued_requests, made.disabled), (Some(0), false));

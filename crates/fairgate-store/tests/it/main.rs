@@ -1,8 +1,19 @@
 //! What every store must do, on SQLite and on a real PostgreSQL.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests say what they found, and fail by panicking"
+)]
+
 mod budgets;
+mod crash;
 mod database;
 mod directory;
 mod ledger;
+mod model;
+mod postgres_only;
 mod rows;
 mod server;
+mod speed;
+mod sqlite_only;
