@@ -131,7 +131,7 @@ fn tokens() {
         let start = Instant::now();
         table.load();
         println!("{table:?} loaded in {} ms", start.elapsed().as_millis());
-        for messages in [2, 2000] {
+        for messages in [2, 600] {
             let body = chat(messages);
             let name = format!(
                 "tokens: {table:?}, {} of them",

@@ -92,7 +92,7 @@ impl Stream {
         }
         let mut cuts = Cuts::default();
         let mut begin = self.late_line_feed(chunk, &mut cuts);
-        let mut rest = &chunk[begin..];
+        let mut rest = &chunk[..];
         let spoke = self.spoke;
         while let Some(piece) = self.lines.next(&mut rest) {
             let at = chunk.len() - rest.len();
@@ -102,21 +102,16 @@ impl Stream {
                     self.event.line_over = true;
                     self.judge(false);
                 }
-                Piece::Blank => {
-                    self.judge(true);
-                    if self.ended {
-                        break;
-                    }
-                    self.end_event(begin..at, &mut cuts);
-                    begin = at;
-                }
+                Piece::Blank => self.judge(true),
             }
             if self.ended {
+                cuts.end_from = Some(begin);
                 break;
             }
-        }
-        if self.ended {
-            cuts.end_from = Some(begin);
+            if piece == Piece::Blank {
+                self.end_event(begin..at, &mut cuts);
+                begin = at;
+            }
         }
         passed.first_token = self.spoke && !spoke;
         passed.terminal = self.ended;
@@ -145,14 +140,10 @@ impl Stream {
 
     /// An LF that is half of the last event's end comes with this chunk: it shares that event's fate. Says where the
     /// chunk's own part begins.
-    fn late_line_feed(&mut self, chunk: &Bytes, cuts: &mut Cuts) -> usize {
+    fn late_line_feed(&self, chunk: &Bytes, cuts: &mut Cuts) -> usize {
         let late = self.lines.owes_lf() && !self.event.begun && chunk.first() == Some(&b'\n');
         if late && self.hold.as_ref().is_some_and(|hold| hold.hidden) {
             cuts.hidden.push(0..1);
-        }
-        if late {
-            // Read by the lines, too.
-            let _ = self.lines.next(&mut &chunk[..1]);
         }
         usize::from(late)
     }

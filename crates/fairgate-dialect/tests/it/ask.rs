@@ -195,6 +195,21 @@ fn what_is_no_json_object_is_refused_with_its_place() {
 }
 
 #[test]
+fn no_control_character_may_stand_in_a_string() {
+    for byte in 0..=0x20_u8 {
+        for before in 0..130 {
+            let text = "x".repeat(before);
+            let body = format!("{{\"model\":\"m\",\"a\":\"{text}{}{text}\"}}", char::from(byte));
+            assert_eq!(
+                Ask::read(CHAT, body.as_bytes()).is_ok(),
+                byte == 0x20,
+                "{byte} after {before}"
+            );
+        }
+    }
+}
+
+#[test]
 fn nesting_ends_before_the_stack_does() {
     let nested =
         |depth: usize| format!(r#"{{"model":"m","a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));

@@ -148,11 +148,12 @@ fn an_event_without_end_is_held_to_a_bound_and_counted() {
     }
     assert_eq!(meter.so_far().output, 160 << 14);
     let end = "\"}}]}\n\ndata: {\"choices\":[{\"delta\":{}}]}\n\n";
-    assert_eq!(
-        joined(&pass(&mut meter, end).forward),
-        end,
-        "the next event is held and known again"
-    );
+    assert_eq!(joined(&pass(&mut meter, end).forward), end);
+    let usage =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2700000}}\n\n";
+    assert!(pass(&mut meter, &usage[..9]).forward.is_empty(), "the next event is held again");
+    assert!(pass(&mut meter, &usage[9..]).forward.is_empty(), "and hidden");
+    assert_eq!(meter.measured().usage.output, 2_700_000);
 }
 
 #[test]
@@ -267,4 +268,32 @@ fn tool_calls_and_other_choices_count_too() {
     let text = r#"{"choices":[{"index":0,"message":{"content":null,"reasoning":"1234","tool_calls":[{"id":"ignored","type":"function","function":{"name":"abcd","arguments":"{\"a\":12}"}}]},"logprobs":{"content":[{"token":"ignored","text":"ignored"}]}},{"index":1,"message":{"content":[{"type":"text","text":"1234"}]}}]}"#;
     pass(&mut meter, text);
     assert_eq!(meter.so_far().output, 5);
+}
+
+/// The output that is counted of a chat's message with this content.
+fn counted(content: &str) -> u64 {
+    let mut meter = Meter::new(Route::ChatCompletions, Framing::Json, false, 0);
+    pass(&mut meter, &format!(r#"{{"choices":[{{"message":{{"content":{content}}}}}]}}"#));
+    meter.finish().1.usage.output
+}
+
+#[test]
+fn escapes_count_as_the_text_that_they_stand_for() {
+    assert_eq!(counted(&format!("\"{}\"", "\\u6f22".repeat(400))), 300, "three bytes each");
+    assert_eq!(counted(&format!("\"{}\"", "\\n".repeat(400))), 100);
+    assert_eq!(counted(&format!("\"{}\"", "\\\"\\\\".repeat(200))), 100);
+}
+
+#[test]
+fn strings_in_a_list_are_no_keys() {
+    assert_eq!(counted(r#"["a","logprobs",{"text":"12345678"}]"#), 2);
+}
+
+#[test]
+fn an_answer_may_be_nested_64_deep() {
+    // Three levels are around the content already, and one is the message.
+    let nested =
+        |depth: usize| counted(&format!("{}\"text\"{}", "[".repeat(depth), "]".repeat(depth)));
+    assert_eq!(nested(60), 0, "no text by its key");
+    assert!(nested(61) > 20, "unreadable, so all of it counts");
 }
