@@ -7,12 +7,12 @@ use fairgate_store::{KeyHash, Store};
 use crate::control::Control;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
+use crate::in_flight::InFlight;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::phase::Phase;
 use crate::pools::Pools;
 use crate::request_id::RequestIds;
-use crate::rows::Rows;
 
 /// The gateway's parts. One for the process, shared by all handlers in an `Arc`.
 pub struct App {
@@ -38,6 +38,6 @@ pub struct App {
     pub(crate) ids: RequestIds,
     /// Request bodies in memory.
     pub(crate) held: HeldBytes,
-    /// Rows on their way to the ledger.
-    pub(crate) rows: Rows,
+    /// Rows that are being written and that nobody waits for.
+    pub(crate) rows_adrift: InFlight,
 }

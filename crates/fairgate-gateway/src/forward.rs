@@ -9,6 +9,7 @@ mod body;
 mod headers;
 mod models;
 mod passage;
+mod streamed;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -27,11 +28,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-pub(crate) use self::answer::Answer;
 pub(crate) use self::models::models;
 pub(crate) use self::passage::unix_now;
+pub(crate) use self::streamed::Streamed;
 
-use self::answer::Deadlines;
+use self::answer::{Answer, Deadlines};
 use self::body::Taken;
 use self::passage::Passage;
 use crate::app::App;
@@ -193,27 +194,23 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     loop {
         let upstream = board(passage, request, &tried).await?;
         drop(queued.take());
+        tried.push(upstream.name.clone());
+        // Decided once: what is not kept now cannot be sent again.
+        let may_retry = may_retry(passage, &tried);
         let brownout = brownout(passage);
-        let (outgoing, hide_usage) = outgoing(passage, request, brownout);
+        let (outgoing, hide_usage) = outgoing(passage, request, brownout, may_retry);
         passage.is_sent();
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         let answered = upstream.send(outgoing, deadlines.total).await;
-        let verdict = judge(passage, answered);
-        tried.push(upstream.name.clone());
-        match verdict {
-            Verdict::Through(answer) => {
-                return Ok(Sent { answer, deadlines, hide_usage, brownout });
-            }
-            Verdict::Failed { code, status, .. } if may_retry(passage, &tried) => {
+        let Verdict { answer, retry } = judge(passage, answered);
+        match (answer, retry) {
+            (_, Some(Retry { code, status })) if may_retry => {
                 tracing::info!(request = %passage.id, worker = %upstream.name, code, "tried on another worker");
                 passage.end_attempt(code, status).await;
             }
-            Verdict::Failed { otherwise: Otherwise::Through(answer), .. } => {
-                return Ok(Sent { answer, deadlines, hide_usage, brownout });
-            }
-            Verdict::Failed { otherwise: Otherwise::Refuse(refusal), .. } => return Err(refusal),
-            Verdict::Final(refusal) => return Err(refusal),
+            (Ok(answer), _) => return Ok(Sent { answer, deadlines, hide_usage, brownout }),
+            (Err(refusal), _) => return Err(refusal),
         }
     }
 }
@@ -292,8 +289,13 @@ fn brownout(passage: &mut Passage) -> Option<u64> {
 }
 
 /// What is sent: the body as it came, but for what a rule must change. And whether usage was asked for on the
-/// caller's behalf.
-fn outgoing(passage: &Passage, request: &mut Accepted, brownout: Option<u64>) -> (Outgoing, bool) {
+/// caller's behalf. `keep`: another worker may have to be sent the same.
+fn outgoing(
+    passage: &Passage,
+    request: &mut Accepted,
+    brownout: Option<u64>,
+    keep: bool,
+) -> (Outgoing, bool) {
     let route = passage.route;
     let ask_usage = passage.ask.as_ref().is_some_and(|ask| ask.must_ask_usage(route));
     let model = &request.model.config;
@@ -312,29 +314,24 @@ fn outgoing(passage: &Passage, request: &mut Accepted, brownout: Option<u64>) ->
         Some(ask) => ask.changed(route, bytes, changes),
         None => bytes,
     };
-    let outgoing = Outgoing {
-        dialect: route.dialect(),
-        path: request.path.clone(),
-        headers: request.headers.clone(),
-        body,
-    };
+    let headers = if keep { request.headers.clone() } else { std::mem::take(&mut request.headers) };
+    let path = request.path.clone();
+    let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)
 }
 
 /// What to make of what an upstream did.
-enum Verdict {
-    /// It goes to the client.
-    Through(Response<LaneBody>),
-    /// Another worker may try.
-    Failed { code: &'static str, status: u16, otherwise: Otherwise },
-    /// It failed, and nobody else may try.
-    Final(Refusal),
+struct Verdict {
+    /// What the client gets.
+    answer: Result<Response<LaneBody>, Refusal>,
+    /// Why another worker may try instead.
+    retry: Option<Retry>,
 }
 
-/// What the client gets where nobody else can try.
-enum Otherwise {
-    Through(Response<LaneBody>),
-    Refuse(Refusal),
+/// How the ledger calls an attempt after which another one follows.
+struct Retry {
+    code: &'static str,
+    status: u16,
 }
 
 fn judge(passage: &Passage, answered: Result<Response<LaneBody>, Failure>) -> Verdict {
@@ -342,27 +339,22 @@ fn judge(passage: &Passage, answered: Result<Response<LaneBody>, Failure>) -> Ve
         Ok(answer) => answer,
         Err(failure) => return failed(passage, &failure),
     };
-    let status = answer.status();
     let as_failure = |kind| {
         let worker = passage.flight.as_ref().map(|flight| flight.worker.upstream.name.clone());
         Failure { kind, worker: worker.unwrap_or_else(|| "-".into()) }
     };
-    match status.as_u16() {
+    let status = answer.status().as_u16();
+    let retry = Some(Retry { code: "upstream_status", status });
+    match status {
         401 | 403 => failed(passage, &as_failure(FailureKind::Credentials)),
+        100..=199 | 300..=399 => failed(passage, &as_failure(FailureKind::Redirect)),
         500 | 502 | 503 | 504 => {
             passage.blame_worker();
-            let otherwise = Otherwise::Through(answer);
-            Verdict::Failed { code: "upstream_status", status: status.as_u16(), otherwise }
+            Verdict { answer: Ok(answer), retry }
         }
-        429 => {
-            passage.answered();
-            let otherwise = Otherwise::Through(answer);
-            Verdict::Failed { code: "upstream_status", status: 429, otherwise }
-        }
-        100..=199 | 300..=399 => failed(passage, &as_failure(FailureKind::Redirect)),
         _ => {
             passage.answered();
-            Verdict::Through(answer)
+            Verdict { answer: Ok(answer), retry: retry.filter(|_| status == 429) }
         }
     }
 }
@@ -372,12 +364,8 @@ fn failed(passage: &Passage, failure: &Failure) -> Verdict {
         passage.blame_worker();
     }
     let refusal = Refusal::from(failure);
-    if failure.kind.another_may_try() {
-        let (code, status) = (refusal.problem.code, refusal.problem.status.as_u16());
-        Verdict::Failed { code, status, otherwise: Otherwise::Refuse(refusal) }
-    } else {
-        Verdict::Final(refusal)
-    }
+    let retry = Retry { code: refusal.problem.code, status: refusal.problem.status.as_u16() };
+    Verdict { answer: Err(refusal), retry: failure.kind.another_may_try().then_some(retry) }
 }
 
 /// Whether there is a worker left that could try.
@@ -398,32 +386,31 @@ async fn deliver(passage: Passage, request: Accepted, sent: Sent) -> Reply {
     drop(request);
     let Sent { answer, deadlines, hide_usage, brownout } = sent;
     let (dialect, id) = (passage.route.dialect(), passage.id.clone());
-    let framing = framing(&answer);
-    let mut head = Response::new(());
-    *head.status_mut() = answer.status();
-    *head.headers_mut() = answer.headers().clone();
-    headers::inbound(head.headers_mut(), hide_usage && framing == Framing::Sse);
-    if let Some(cap) = brownout {
-        head.headers_mut().insert(BROWNOUT, HeaderValue::from(cap));
-    }
-    let mut answer = Answer::new(passage, answer, framing, hide_usage, deadlines);
+    let framing = framing(answer.headers());
+    let (theirs, body) = answer.into_parts();
+    let mut answer = Answer::new(passage, theirs.status, body, framing, hide_usage, deadlines);
     let body = if framing == Framing::Sse {
-        ReplyBody::Answer(Box::new(answer).head_given())
+        ReplyBody::Answer(Streamed::new(answer.head_given(), deadlines.total))
     } else {
         poll_fn(|cx| answer.poll_fill(cx)).await;
         match answer.into_whole() {
             Ok(Ok(bytes)) => whole(bytes),
-            Ok(Err(more)) => ReplyBody::Answer(Box::new(more).head_given()),
+            Ok(Err(more)) => ReplyBody::Answer(Streamed::new(more.head_given(), deadlines.total)),
             Err(refusal) => return refusal.reply(dialect, &id),
         }
     };
-    let mut reply = head.map(|()| body);
+    let mut reply = Response::new(body);
+    *reply.status_mut() = theirs.status;
+    *reply.headers_mut() = theirs.headers;
+    headers::inbound(reply.headers_mut(), hide_usage && framing == Framing::Sse);
+    if let Some(cap) = brownout {
+        reply.headers_mut().insert(BROWNOUT, HeaderValue::from(cap));
+    }
     refusal::name(&mut reply, dialect, &id);
     reply
 }
 
-fn framing(answer: &Response<LaneBody>) -> Framing {
-    let headers = answer.headers();
+fn framing(headers: &HeaderMap) -> Framing {
     if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
         return Framing::Opaque;
     }

@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairgate_config::Config;
+use fairgate_config::{Config, ConfigErrors, Plan, Reload};
 use fairgate_store::{KeyHash, Store, StoreError};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::admin;
 use crate::app::App;
 use crate::control::Control;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
+use crate::in_flight::InFlight;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::phase::{Phase, Stage};
 use crate::pools::{Pools, PoolsError};
 use crate::request_id::RequestIds;
-use crate::rows::Rows;
-use crate::sync;
 use crate::server::{Door, Server, bind};
+use crate::sync;
 use crate::tls::{self, TlsError};
 
 /// How long what was cut off may take to be settled.
@@ -80,6 +80,9 @@ pub enum StartError {
 /// A configuration that was not put in place. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
+    /// Fields are new that are fixed while the gateway runs.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
     /// The certificate or its key.
     #[error("tls: {0}")]
     Tls(#[from] TlsError),
@@ -88,18 +91,11 @@ pub enum ReloadError {
     Pools(#[from] PoolsError),
 }
 
-/// A configuration that is in place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
-    /// Fields that are new, and take effect at the next start only.
-    pub needs_restart: Vec<String>,
-}
-
 /// How a gateway ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// How many connections were cut off at the deadline.
-    pub connections_cut: usize,
+    pub connections_cut: u64,
     /// How many requests had not ended even then, over all pools.
     pub still_flying: u64,
     /// What could not be saved or closed.
@@ -129,7 +125,7 @@ impl Gateway {
             phase: Phase::new(),
             ids: RequestIds::new().map_err(StartError::Random)?,
             held: HeldBytes::default(),
-            rows: Rows::new(),
+            rows_adrift: InFlight::default(),
             config: ArcSwap::from_pointee(config),
             store,
         });
@@ -167,14 +163,13 @@ impl Gateway {
     }
 
     /// Puts another configuration in place, in two phases: everything that can fail is tried first, so that a bad
-    /// configuration changes nothing.
-    pub async fn reload(&self, next: Config) -> Result<Reloaded, ReloadError> {
+    /// configuration changes nothing. Says what has changed.
+    pub async fn reload(&self, next: Config) -> Result<Plan, ReloadError> {
         let _one = self.reloading.lock().await;
+        let plan = Reload::plan(&self.app.config.load(), &next)?;
         let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
         let prepared = self.app.pools.prepare(&next)?;
-        let now = self.app.config.load_full();
-        let mut needs_restart = prepared.needs_restart();
-        needs_restart.extend(fixed_fields(&now, &next));
+        // From here on nothing can fail.
         self.app.pools.switch(prepared, next.drain_grace).await;
         self.server.tls.store(tls);
         self.app.config.store(Arc::new(next));
@@ -182,8 +177,10 @@ impl Gateway {
         if let Err(error) = sync::refresh(&self.app).await {
             tracing::warn!(%error, "the directory could not be read; weights and caps follow soon");
         }
-        tracing::info!(?needs_restart, "the configuration was reloaded");
-        Ok(Reloaded { needs_restart })
+        for change in &plan.changes {
+            tracing::info!(%change, "reloaded");
+        }
+        Ok(plan)
     }
 
     /// Ends the gateway: it listens no more, `/readyz` says 503, what waits is refused with 503, what flies may finish
@@ -201,7 +198,7 @@ impl Gateway {
             }
             self.app.phase.advance(Stage::Closing);
             self.server.empty(LAST_WAIT).await;
-            self.app.rows.settled(LAST_WAIT).await;
+            let _ = timeout(LAST_WAIT, self.app.rows_adrift.none()).await;
             left
         };
         let (gates, connections_cut) = tokio::join!(gates, cut);
@@ -231,18 +228,4 @@ impl Drop for Gateway {
             task.abort();
         }
     }
-}
-
-/// What is bound when the process starts.
-fn fixed_fields(now: &Config, next: &Config) -> Vec<String> {
-    let changed = [
-        ("listen", now.listen != next.listen),
-        ("admin.listen", now.admin.listen != next.admin.listen),
-        ("admin.token", now.admin.token != next.admin.token),
-        ("data_dir", now.data_dir != next.data_dir),
-        ("store.url", now.store.url != next.store.url),
-        ("journal", now.journal != next.journal),
-        ("limits.connections_max", now.limits.connections_max != next.limits.connections_max),
-    ];
-    changed.into_iter().filter(|(_, changed)| *changed).map(|(field, _)| field.into()).collect()
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::forward::Answer;
+use crate::forward::Streamed;
 
 /// A response of the gateway.
 pub(crate) type Reply = Response<ReplyBody>;
@@ -18,7 +18,7 @@ pub(crate) enum ReplyBody {
     /// One piece, or nothing.
     Whole(Option<Bytes>),
     /// An upstream's answer, as it passes.
-    Answer(Box<Answer>),
+    Answer(Streamed),
     /// From the control plane.
     Control(axum::body::Body),
 }

@@ -13,12 +13,13 @@ use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use self::dispatch::Door;
 
 use crate::app::App;
+use crate::in_flight::{Flying, InFlight};
 use crate::phase::Stage;
+use crate::reply;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -29,16 +30,12 @@ const OUT_OF_SOCKETS: Duration = Duration::from_millis(50);
 pub(crate) struct Server {
     pub(crate) app: Arc<App>,
     pub(crate) tls: ArcSwapOption<ServerConfig>,
-    connections: Arc<Semaphore>,
-    connections_max: u32,
+    connections: InFlight,
 }
 
 impl Server {
     pub(crate) fn new(app: Arc<App>, tls: Option<Arc<ServerConfig>>) -> Self {
-        let max = app.config.load().limits.connections_max.clamp(1, Semaphore::MAX_PERMITS);
-        let connections_max = u32::try_from(max).unwrap_or(u32::MAX);
-        let connections = Arc::new(Semaphore::new(usize::try_from(connections_max).unwrap_or(max)));
-        Self { app, tls: ArcSwapOption::new(tls), connections, connections_max }
+        Self { app, tls: ArcSwapOption::new(tls), connections: InFlight::default() }
     }
 
     /// Accepts until the gateway drains.
@@ -61,44 +58,36 @@ impl Server {
     }
 
     fn meet(self: Arc<Self>, stream: TcpStream, door: Arc<Door>) {
-        match self.connections.clone().try_acquire_owned() {
-            Ok(place) => {
-                let counted = Counted::new(self.app.clone(), place);
-                tokio::spawn(async move {
-                    connection::serve(&self, stream, door).await;
-                    drop(counted);
-                });
-            }
-            Err(_) => {
-                self.app.metrics.turned_away("connections_full");
-                tokio::spawn(turn_away(stream));
-            }
+        let max = reply::length(self.app.config.load().limits.connections_max);
+        if self.connections.now() >= max {
+            self.app.metrics.turned_away("connections_full");
+            tokio::spawn(turn_away(stream));
+            return;
         }
+        let counted = Counted::new(&self);
+        tokio::spawn(async move {
+            connection::serve(&self, stream, door).await;
+            drop(counted);
+        });
     }
 
     /// Waits until no connection is left, or the time is over. Says how many are.
-    pub(crate) async fn empty(&self, patience: Duration) -> usize {
-        let all = self.connections.acquire_many(self.connections_max);
-        match tokio::time::timeout(patience, all).await {
-            Ok(_) => 0,
-            Err(_) => {
-                let max = usize::try_from(self.connections_max).unwrap_or(usize::MAX);
-                max.saturating_sub(self.connections.available_permits())
-            }
-        }
+    pub(crate) async fn empty(&self, patience: Duration) -> u64 {
+        let _ = tokio::time::timeout(patience, self.connections.none()).await;
+        self.connections.now()
     }
 }
 
 /// A connection, counted while it is there.
 struct Counted {
     app: Arc<App>,
-    _place: OwnedSemaphorePermit,
+    _one: Flying,
 }
 
 impl Counted {
-    fn new(app: Arc<App>, place: OwnedSemaphorePermit) -> Self {
-        app.metrics.connections(1);
-        Self { app, _place: place }
+    fn new(server: &Server) -> Self {
+        server.app.metrics.connections(1);
+        Self { app: server.app.clone(), _one: server.connections.one() }
     }
 }
 

@@ -8,7 +8,6 @@ mod condition;
 mod connect;
 mod failure;
 mod health;
-mod in_flight;
 mod lane;
 mod lanes;
 mod watch;
@@ -26,7 +25,6 @@ use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::condition::{Condition, Epoch, Standing};
 pub(crate) use self::failure::{Failure, FailureKind};
-pub(crate) use self::in_flight::{Flying, InFlight};
 pub(crate) use self::lanes::LaneBody;
 pub(crate) use self::watch::{Employer, Watcher};
 

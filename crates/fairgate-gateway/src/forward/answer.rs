@@ -17,13 +17,13 @@ use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::passage::{End, Passage, Used};
+use crate::recording::Recording;
 use crate::refusal::Refusal;
 use crate::reply::{BrokenOff, length};
-use crate::rows::Recording;
 use crate::upstream::{Failure, FailureKind, LaneBody};
 
 /// The body of an answer.
-pub(crate) struct Answer {
+pub(super) struct Answer {
     passage: Passage,
     body: LaneBody,
     status: StatusCode,
@@ -64,13 +64,12 @@ pub(super) struct Deadlines {
 impl Answer {
     pub(super) fn new(
         mut passage: Passage,
-        answer: http::Response<LaneBody>,
+        status: StatusCode,
+        body: LaneBody,
         framing: Framing,
         hide_usage: bool,
         deadlines: Deadlines,
     ) -> Self {
-        let status = answer.status();
-        let body = answer.into_body();
         let to_come = body.length();
         let input = passage.expected.map_or(0, |expected| expected.input);
         if let Some(flight) = &mut passage.flight
@@ -99,9 +98,17 @@ impl Answer {
     }
 
     /// From now on the client knows the status.
-    pub(super) fn head_given(mut self: Box<Self>) -> Box<Self> {
+    pub(super) fn head_given(mut self) -> Self {
         self.head_given = true;
         self
+    }
+
+    /// Its time is up, and nobody reads it. The row, where it had not ended.
+    pub(super) fn give_up(&mut self) -> Option<Recording> {
+        if !self.settled {
+            self.fail(FailureKind::TotalTimeout);
+        }
+        self.recording.take()
     }
 
     /// Gets something to give to the client: ready when there is, or when nothing more comes.
@@ -122,6 +129,9 @@ impl Answer {
                 return Poll::Ready(());
             }
             match self.body.poll_chunk(cx) {
+                Poll::Ready(Some(Ok(_))) if !self.settled && self.clock.is_over() => {
+                    self.fail(FailureKind::TotalTimeout);
+                }
                 Poll::Ready(Some(Ok(chunk))) => {
                     self.clock.moved();
                     self.take(chunk);
@@ -146,7 +156,7 @@ impl Answer {
         }
     }
 
-    pub(crate) fn poll_frame(
+    pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
@@ -163,7 +173,7 @@ impl Answer {
         }
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         matches!(self.flow, Flow::Over)
             && self.out.is_empty()
             && self.recording.is_none()
@@ -292,6 +302,11 @@ struct Clock {
 impl Clock {
     fn moved(&mut self) {
         self.waits_since = None;
+    }
+
+    /// Whether all its time is used.
+    fn is_over(&self) -> bool {
+        self.deadlines.total <= Instant::now()
     }
 
     /// Ready when something is late.

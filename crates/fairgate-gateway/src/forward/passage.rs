@@ -12,12 +12,13 @@ use fairgate_store::{Attempt, Outcome, UnixMicros, UsageSource};
 
 use crate::app::App;
 use crate::identity::Caller;
+use crate::in_flight::Flying;
 use crate::metrics::Ended;
 use crate::phase::Stage;
 use crate::pools::{PoolHandle, Worker};
+use crate::recording::Recording;
 use crate::refusal::Refusal;
-use crate::rows::Recording;
-use crate::upstream::{Epoch, Flying};
+use crate::upstream::Epoch;
 
 /// The status in the ledger of a client that left.
 const CLIENT_LEFT: u16 = 499;

@@ -11,7 +11,8 @@ use fairgate_runtime::Gate;
 
 use super::names::Names;
 use super::traits;
-use crate::upstream::{InFlight, Standing, Upstream};
+use crate::in_flight::InFlight;
+use crate::upstream::{Standing, Upstream};
 
 /// One pool at work.
 pub struct PoolHandle {

@@ -11,8 +11,11 @@ const OTHER: &str = "other";
 /// The names seen in a pool, by key and attribute. Keys come from the directory, so there are not many.
 #[derive(Default)]
 pub(crate) struct Names {
-    seen: Mutex<HashMap<(Arc<str>, Attribute), HashSet<Box<str>>>>,
+    seen: Mutex<HashMap<Of, HashSet<Box<str>>>>,
 }
+
+/// A key, and what it names.
+type Of = (Arc<str>, Attribute);
 
 impl Names {
     /// The flow that a name has: its own, or the shared one where its key has used as many as it may.

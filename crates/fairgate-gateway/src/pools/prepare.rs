@@ -16,7 +16,8 @@ use super::gates;
 use super::handle::{PoolHandle, Setup, Worker};
 use super::names::Names;
 use super::{Model, Pools, Served};
-use crate::upstream::{Employer, InFlight, Upstream, UpstreamError, Watcher};
+use crate::in_flight::InFlight;
+use crate::upstream::{Employer, Upstream, UpstreamError, Watcher};
 
 /// How many (tenant, model) pairs a pool remembers the output of.
 const ESTIMATED_NAMES_MAX: usize = 16_384;
@@ -83,26 +84,6 @@ struct PreparedPool {
 enum Origin {
     Running(Arc<PoolHandle>),
     New(Gate),
-}
-
-impl Prepared {
-    /// What is configured and takes effect at the next start only.
-    pub(crate) fn needs_restart(&self) -> Vec<String> {
-        let mut fields = Vec::new();
-        for pool in &self.pools {
-            let Origin::Running(handle) = &pool.from else { continue };
-            let (old, new) = (&handle.setup().config, &pool.config);
-            let waits = |config: &PoolConfig| config.brownout.map(|brownout| brownout.wait);
-            let changed = [
-                ("max_queue", old.max_queue != new.max_queue),
-                ("queue_timeout", old.queue_timeout != new.queue_timeout),
-                ("brownout.wait", waits(old) != waits(new)),
-            ];
-            let changed = changed.into_iter().filter(|(_, changed)| *changed);
-            fields.extend(changed.map(|(field, _)| format!("pools.{}.{field}", new.name)));
-        }
-        fields
-    }
 }
 
 impl Pools {

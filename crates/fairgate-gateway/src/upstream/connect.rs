@@ -43,7 +43,7 @@ impl Connector {
     }
 
     /// A fresh connection. Tries all addresses of the name; the caller bounds the time.
-    pub(super) async fn connect(&self) -> Result<Lane, FailureKind> {
+    pub(super) async fn connect(&self) -> Result<Box<Lane>, FailureKind> {
         let tcp = self.reach().await.map_err(|_| FailureKind::Connect)?;
         let stream = match &self.secure {
             None => Stream::Plain(tcp),

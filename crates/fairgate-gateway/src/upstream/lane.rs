@@ -35,15 +35,15 @@ pub(super) struct SendError {
 /// The head of an answer, the connection that its body comes over, and the body.
 pub(super) struct Answered {
     pub(super) answer: Response<Incoming>,
-    pub(super) lane: Lane,
+    pub(super) lane: Box<Lane>,
 }
 
 impl Lane {
     pub(super) fn new(
         sender: SendRequest<Full<Bytes>>,
         link: Connection<Wire, Full<Bytes>>,
-    ) -> Self {
-        Self { sender, link: Some(link) }
+    ) -> Box<Self> {
+        Box::new(Self { sender, link: Some(link) })
     }
 
     /// Lets the connection do what it can.
@@ -63,7 +63,7 @@ impl Lane {
 
     /// Sends a request and waits for the head of its answer.
     pub(super) async fn send(
-        mut self,
+        mut self: Box<Self>,
         request: Request<Full<Bytes>>,
     ) -> Result<Answered, SendError> {
         let ready = poll_fn(|cx| {

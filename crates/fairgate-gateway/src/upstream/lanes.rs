@@ -1,7 +1,7 @@
 //! The connections to a backend that are open and idle.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const IDLE_MAX: Duration = Duration::from_secs(50);
 
 /// Idle connections, the one used last on top.
 pub(super) struct Lanes {
-    idle: Mutex<Vec<(Lane, Instant)>>,
+    idle: Mutex<Vec<(Box<Lane>, Instant)>>,
     max: usize,
 }
 
@@ -29,7 +29,7 @@ impl Lanes {
     }
 
     /// An idle connection that is still open.
-    pub(super) fn take(&self) -> Option<Lane> {
+    pub(super) fn take(&self) -> Option<Box<Lane>> {
         loop {
             let (mut lane, since) = self.lock().pop()?;
             if since.elapsed() < IDLE_MAX && lane.is_fit() {
@@ -39,7 +39,7 @@ impl Lanes {
     }
 
     /// Takes a connection back, where there is room and it is still open.
-    fn put(&self, mut lane: Lane) {
+    fn put(&self, mut lane: Box<Lane>) {
         if lane.is_fit() {
             let mut idle = self.lock();
             if idle.len() < self.max {
@@ -59,7 +59,7 @@ impl Lanes {
         self.lock().retain_mut(|(lane, since)| since.elapsed() < IDLE_MAX && lane.is_fit());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Lane, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Box<Lane>, Instant)>> {
         // A list of connections is whole after every step.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +67,7 @@ impl Lanes {
 
 /// The body of an answer. Dropped before its end, it closes its connection.
 pub(crate) struct LaneBody {
-    lane: Option<Lane>,
+    lane: Option<Box<Lane>>,
     body: Incoming,
     home: Arc<Lanes>,
 }
@@ -80,7 +80,8 @@ impl LaneBody {
     ) -> Poll<Option<Result<Bytes, FailureKind>>> {
         loop {
             let body = &mut self.body;
-            let frame = poll_over(self.lane.as_mut(), cx, |cx| Pin::new(&mut *body).poll_frame(cx));
+            let frame =
+                poll_over(self.lane.as_deref_mut(), cx, |cx| Pin::new(&mut *body).poll_frame(cx));
             return match frame {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(None) => {

@@ -8,7 +8,8 @@ use fairgate_runtime::Gate;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::{InFlight, Standing, Upstream, health};
+use super::{Standing, Upstream, health};
+use crate::in_flight::InFlight;
 
 /// How often idle connections are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);

@@ -1,3 +1,15 @@
-//! The gateway's tests that use it from outside.
+//! The gateway over real sockets.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test that fails here should stop here")]
+
+mod support;
 
 mod admin;
+mod budgets;
+mod encrypted;
+mod ends;
+mod happy;
+mod hostile;
+mod operations;
+mod streaming;
+mod workers;

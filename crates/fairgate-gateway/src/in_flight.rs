@@ -1,4 +1,4 @@
-//! How many requests of a pool fly on one of its workers.
+//! How many of something are there at the moment: a pool's requests on one of its workers, connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ struct Inner {
     empty: Notify,
 }
 
-/// One request in flight, until it is dropped.
+/// One of them, until it is dropped.
 pub(crate) struct Flying {
     inner: Arc<Inner>,
 }

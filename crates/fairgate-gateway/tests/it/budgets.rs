@@ -1,0 +1,132 @@
+//! Budgets that hold under concurrency, and the caps that come with them; brownout.
+
+use std::time::Duration;
+
+use fairgate_config::BrownoutConfig;
+use fairgate_store::{Budget, Limits, Outcome, Period};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::client::post;
+use crate::support::scripted::Scripted;
+use crate::support::{Folder, config, house_in, house_with};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn budget(tokens: u64) -> Limits {
+    Limits { budgets: vec![Budget { tokens, period: Period::Day }], ..Limits::default() }
+}
+
+fn chat(max_tokens: Option<u64>) -> Value {
+    let mut body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
+    if let Some(max_tokens) = max_tokens {
+        body["max_tokens"] = max_tokens.into();
+    }
+    body
+}
+
+fn usage(input: u64, output: u64) -> String {
+    json!({"choices": [], "usage": {"prompt_tokens": input, "completion_tokens": output}})
+        .to_string()
+}
+
+#[tokio::test]
+async fn a_reservation_that_does_not_fit_gives_the_slot_back_and_a_spent_budget_refuses_at_once() {
+    let mut upstream = Scripted::start().await;
+    let folder = Folder::new();
+    let configuration = config(&folder, &upstream.url());
+    let house = house_in(folder, configuration, budget(1000)).await;
+    let addr = house.gateway.addr();
+    let ask = |max_tokens| {
+        let question = post(CHAT, &chat(Some(max_tokens))).key(&house.key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let first = ask(600);
+    let call = upstream.call().await;
+    // 600 are reserved: another 600 do not fit, though nothing is used yet.
+    let second = ask(600).await.unwrap();
+    assert_eq!(
+        (second.status, second.code().as_str()),
+        (StatusCode::TOO_MANY_REQUESTS, "budget_exhausted")
+    );
+    assert_eq!(second.header("x-should-retry"), Some("false"));
+    assert!(second.header("retry-after").unwrap().parse::<u64>().unwrap() <= 86_400);
+    assert!(!upstream.has_call());
+    house.until(|live| live.flying == 1).await;
+    call.answer(200, "application/json", usage(10, 990));
+    assert_eq!(first.await.unwrap().status, StatusCode::OK);
+    // All is used: refused before it is submitted.
+    let third = ask(1).await.unwrap();
+    assert_eq!(third.code(), "budget_exhausted");
+    let rows = house.rows().await;
+    assert_eq!(
+        rows.iter().map(|row| row.outcome).collect::<Vec<_>>(),
+        [Outcome::Completed, Outcome::Refused, Outcome::Refused]
+    );
+    assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
+    let live = house.gateway.app().pools.all()[0].gate.live().await.unwrap();
+    assert_eq!((live.counts.granted, live.counts.given_back), (2, 1));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_budgeted_request_without_a_cap_gets_one() {
+    let mut upstream = Scripted::start().await;
+    let folder = Folder::new();
+    let mut configuration = config(&folder, &upstream.url());
+    configuration.pools[0].cost.max_tokens_default = 77;
+    let house = house_in(folder, configuration, budget(1_000_000)).await;
+    let addr = house.gateway.addr();
+    for (asked, sent) in [(None, 77), (Some(50), 50), (Some(5000), 5000)] {
+        let question = post(CHAT, &chat(asked)).key(&house.key);
+        let asking = tokio::spawn(async move { question.ask(addr).await });
+        let call = upstream.call().await;
+        let body: Value = serde_json::from_slice(call.request.body()).unwrap();
+        let cap = body.get("max_tokens").or_else(|| body.get("max_completion_tokens"));
+        assert_eq!(cap, Some(&json!(sent)), "{body}");
+        call.answer(200, "application/json", usage(5, 5));
+        assert_eq!(asking.await.unwrap().status, StatusCode::OK);
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn who_waited_long_is_capped_and_told_so() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.pools[0].capacity = 1;
+        config.pools[0].brownout =
+            Some(BrownoutConfig { wait: Duration::from_millis(50), max_tokens: 256 });
+    })
+    .await;
+    let addr = house.gateway.addr();
+    let ask = |max_tokens| {
+        let question = post(CHAT, &chat(max_tokens)).key(&house.key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let first = ask(Some(4000));
+    let call = upstream.call().await;
+    assert!(String::from_utf8_lossy(call.request.body()).contains("4000"));
+    let long = ask(Some(4000));
+    house.until(|live| live.waiting == 1).await;
+    // The wait itself is what is tested.
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    call.answer(200, "application/json", usage(1, 1));
+    assert_eq!(first.await.unwrap().header("x-fairgate-brownout"), None);
+    let call = upstream.call().await;
+    let body: Value = serde_json::from_slice(call.request.body()).unwrap();
+    assert_eq!(body["max_tokens"], 256);
+    // One that asks for less than the cap keeps what it asks for, however long it waits.
+    let modest = ask(Some(9));
+    house.until(|live| live.waiting == 1).await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    call.answer(200, "application/json", usage(1, 1));
+    assert_eq!(long.await.unwrap().header("x-fairgate-brownout"), Some("256"));
+    let call = upstream.call().await;
+    assert!(String::from_utf8_lossy(call.request.body()).contains("\"max_tokens\":9"));
+    call.answer(200, "application/json", usage(1, 1));
+    assert_eq!(modest.await.unwrap().header("x-fairgate-brownout"), None);
+    let brownouts: Vec<_> = house.rows().await.iter().map(|row| row.brownout).collect();
+    assert_eq!(brownouts, [false, true, false]);
+    house.close().await;
+}

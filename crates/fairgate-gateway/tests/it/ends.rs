@@ -1,0 +1,348 @@
+//! Every way in which a request can end: one row, no permit left behind.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairgate_sim::{Fault, UsageFault};
+use fairgate_store::{Outcome, UsageSource};
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::client::{collect_or_error, piece, post};
+use crate::support::scripted::Scripted;
+use crate::support::{House, house, house_with, sim};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn chat(stream: bool) -> Value {
+    json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}], "stream": stream})
+}
+
+/// A house whose upstream is given up soon.
+async fn hasty(url: &str) -> House {
+    house_with(url, |config| {
+        config.upstreams[0].timeouts.first_byte = Duration::from_millis(150);
+        config.upstreams[0].timeouts.idle = Duration::from_millis(150);
+        config.upstreams[0].breaker.failures = 1000;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_goes_wrong_before_the_first_byte_is_told_in_the_callers_dialect() {
+    let sim = sim();
+    let house = hasty(&sim.url()).await;
+    let cases = [
+        (Fault::ResetBefore, StatusCode::BAD_GATEWAY, "upstream_reset", Outcome::UpstreamError),
+        (Fault::HangBefore, StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", Outcome::Timeout),
+        (Fault::Garbage, StatusCode::BAD_GATEWAY, "upstream_incomplete", Outcome::UpstreamError),
+        (
+            Fault::InvalidJson,
+            StatusCode::BAD_GATEWAY,
+            "upstream_incomplete",
+            Outcome::UpstreamError,
+        ),
+    ];
+    for (at, (fault, status, code, outcome)) in cases.into_iter().enumerate() {
+        sim.fault_next(fault, 1);
+        let anthropic = at % 2 == 1;
+        let question = if anthropic {
+            let mut body = chat(false);
+            body["max_tokens"] = 50.into();
+            post("/v1/messages", &body)
+        } else {
+            post(CHAT, &chat(false))
+        };
+        let answer = question.key(&house.key).ask(house.gateway.addr()).await;
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{fault}");
+        assert_eq!(answer.json()["type"] == "error", anthropic, "{}", answer.text());
+        let rows = house.rows().await;
+        assert_eq!(rows.len(), at + 1, "{fault}");
+        let row = &rows[at];
+        assert_eq!(
+            (row.status, row.outcome, row.code.as_deref()),
+            (status.as_u16(), outcome, Some(code))
+        );
+    }
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_ends_with_an_error_event() {
+    let sim = sim();
+    let house = hasty(&sim.url()).await;
+    let cases = [
+        (Fault::ResetMid, "upstream_reset", Outcome::UpstreamError),
+        (Fault::CloseMid, "upstream_reset", Outcome::UpstreamError),
+        (Fault::HangMid, "upstream_idle_timeout", Outcome::Timeout),
+        (Fault::SseGarbage, "upstream_incomplete", Outcome::UpstreamError),
+    ];
+    for (at, (fault, code, outcome)) in cases.into_iter().enumerate() {
+        sim.fault_next(fault, 1);
+        let answer = post(CHAT, &chat(true)).key(&house.key).ask(house.gateway.addr()).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let text = answer.text();
+        let last = text.trim_end().rsplit("\n\n").next().unwrap();
+        assert!(last.contains(&format!("\"code\":\"{code}\"")), "{fault}: {last}");
+        let row = house.rows().await.pop().unwrap();
+        assert_eq!((row.status, row.outcome, row.code.as_deref()), (200, outcome, Some(code)));
+        assert_eq!(row.usage, UsageSource::Counted, "{fault}");
+        assert!(row.charged > 0, "{fault}: what passed is charged");
+        assert_eq!(house.rows().await.len(), at + 1);
+    }
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_document_that_breaks_breaks_its_connection() {
+    let mut upstream = Scripted::start().await;
+    let house = hasty(&upstream.url()).await;
+    let question = post(CHAT, &chat(false)).key(&house.key);
+    let addr = house.gateway.addr();
+    let asking = tokio::spawn(async move { question.begin(addr).await });
+    let pieces = upstream.call().await.stream("application/json");
+    pieces.send(Bytes::from_static(b"{\"choices\":[")).unwrap();
+    let response = asking.await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    // Nothing more comes, and in the end the client sees that it has half a document.
+    assert!(collect_or_error(response).await.is_err());
+    let row = house.rows().await.pop().unwrap();
+    assert_eq!((row.outcome, row.status), (Outcome::Timeout, 200));
+    assert_eq!(row.code.as_deref(), Some("upstream_idle_timeout"));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn absurd_usage_is_counted_instead() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let faults = [UsageFault::Missing, UsageFault::Negative, UsageFault::Huge, UsageFault::Strings];
+    for stream in [false, true] {
+        for fault in faults {
+            sim.fault_next(Fault::Usage(fault), 1);
+            let answer = post(CHAT, &chat(stream)).key(&house.key).ask(house.gateway.addr()).await;
+            assert_eq!(answer.status, StatusCode::OK);
+            let row = house.rows().await.pop().unwrap();
+            assert_eq!(
+                (row.usage, row.outcome),
+                (UsageSource::Counted, Outcome::Completed),
+                "{fault:?}"
+            );
+            assert!((1..1000).contains(&row.charged), "{fault:?}: {}", row.charged);
+        }
+    }
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.upstreams[0].timeouts.total = Duration::from_millis(200);
+    })
+    .await;
+    sim.fault_next(Fault::Endless, 1);
+    let answer = post(CHAT, &chat(true)).key(&house.key).ask(house.gateway.addr()).await;
+    assert!(answer.text().contains("upstream_total_timeout"));
+    let row = house.rows().await.pop().unwrap();
+    assert_eq!(
+        (row.outcome, row.code.as_deref()),
+        (Outcome::Timeout, Some("upstream_total_timeout"))
+    );
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_mid_stream_is_charged_what_passed() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    let question = post(CHAT, &chat(true)).key(&house.key);
+    let addr = house.gateway.addr();
+    let asking = tokio::spawn(async move { question.begin(addr).await });
+    let pieces = upstream.call().await.stream("text/event-stream");
+    let event =
+        Bytes::from("data: {\"choices\":[{\"delta\":{\"content\":\"some words for you\"}}]}\n\n");
+    pieces.send(event.clone()).unwrap();
+    let mut body = asking.await.unwrap().into_body();
+    assert_eq!(piece(&mut body).await.unwrap(), event);
+    drop(body);
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!((row.outcome, row.status), (Outcome::ClientLeft, 499));
+    assert_eq!(row.code.as_deref(), Some("client_left"));
+    assert!(row.charged > row.input_tokens && row.usage == UsageSource::Counted, "{row:?}");
+    // The upstream learns of it: its connection is closed.
+    let gone = async {
+        while pieces.send(event.clone()).is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::support::SOON, gone).await.unwrap();
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_the_first_byte_pays_for_its_input() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    let question = post(CHAT, &chat(false)).key(&house.key);
+    let addr = house.gateway.addr();
+    let asking = tokio::spawn(async move { question.begin(addr).await });
+    let call = upstream.call().await;
+    asking.abort();
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!((row.outcome, row.status), (Outcome::ClientLeft, 499));
+    assert!(row.charged > 0 && row.output_tokens == 0 && row.worker.is_some(), "{row:?}");
+    drop(call);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_it_waits_is_charged_nothing() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
+    let addr = house.gateway.addr();
+    let first = post(CHAT, &chat(false)).key(&house.key);
+    let flying = tokio::spawn(async move { first.ask(addr).await });
+    let call = upstream.call().await;
+    let second = post(CHAT, &chat(false)).key(&house.key);
+    let waiting = tokio::spawn(async move { second.ask(addr).await });
+    house.until(|live| live.waiting == 1).await;
+    waiting.abort();
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!((row.outcome, row.status, row.charged), (Outcome::ClientLeft, 499, 0));
+    assert_eq!((row.usage, row.worker), (UsageSource::None, None));
+    house.until(|live| live.waiting == 0 && live.flying == 1).await;
+    call.answer(200, "application/json", "{}");
+    assert_eq!(flying.await.unwrap().status, StatusCode::OK);
+    assert!(!upstream.has_call());
+    assert_eq!(house.rows().await.len(), 2);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let mut stream = TcpStream::connect(house.gateway.addr()).await.unwrap();
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: 100\r\n\r\n{{\"mod",
+        house.key
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    drop(stream);
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!((row.outcome, row.charged, row.model.as_str()), (Outcome::ClientLeft, 0, ""));
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_of_the_upstream_goes_through_as_it_is() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    for (status, retry_after) in [(400, None), (422, None), (429, Some("7")), (500, None)] {
+        let question = post(CHAT, &chat(false)).key(&house.key);
+        let addr = house.gateway.addr();
+        let asking = tokio::spawn(async move { question.ask(addr).await });
+        let body = format!("{{\"error\":{{\"message\":\"no {status}\"}}}}");
+        let call = upstream.call().await;
+        call.answer(status, "application/json", body.clone());
+        let answer = asking.await.unwrap();
+        assert_eq!((answer.status.as_u16(), answer.text()), (status, body));
+        let row = house.rows().await.pop().unwrap();
+        assert_eq!((row.status, row.outcome, row.charged), (status, Outcome::UpstreamError, 0));
+        assert_eq!(row.code.as_deref(), Some("upstream_status"));
+        let _ = retry_after;
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_bad_credential_of_ours_is_not_the_clients_fault() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    for status in [401, 403] {
+        let question = post(CHAT, &chat(false)).key(&house.key);
+        let addr = house.gateway.addr();
+        let asking = tokio::spawn(async move { question.ask(addr).await });
+        upstream.call().await.answer(status, "application/json", "{\"error\":{}}");
+        let answer = asking.await.unwrap();
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (StatusCode::BAD_GATEWAY, "upstream_credentials")
+        );
+    }
+    assert_eq!(house.rows().await.len(), 2);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_not_there_is_a_502() {
+    let sim = sim();
+    let url = sim.url();
+    sim.kill().await;
+    let house = house(&url).await;
+    let answer = post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await;
+    assert_eq!(
+        (answer.status, answer.code().as_str()),
+        (StatusCode::BAD_GATEWAY, "upstream_unreachable")
+    );
+    let row = house.rows().await.pop().unwrap();
+    assert_eq!((row.outcome, row.charged, row.status), (Outcome::UpstreamError, 0, 502));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_the_upstream_closed_in_the_meantime_is_not_noticed() {
+    // Each backend answers one request and then closes, with and without saying so.
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstream = tokio::spawn(async move {
+        for _ in 0..6 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"}") {
+                tokio::io::AsyncReadExt::read_buf(&mut stream, &mut request).await.unwrap();
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        }
+    });
+    let house = house(&url).await;
+    for _ in 0..6 {
+        let answer = post(CHAT, &json!({"model": "sim", "messages": []}))
+            .key(&house.key)
+            .ask(house.gateway.addr())
+            .await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    }
+    upstream.await.unwrap();
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_its_slot() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.upstreams[0].timeouts.total = Duration::from_millis(300);
+    })
+    .await;
+    sim.fault_next(Fault::Endless, 1);
+    // Nothing is read: what comes fills all buffers on the way.
+    let connection =
+        post(CHAT, &chat(true)).key(&house.key).begin_stalled(house.gateway.addr()).await;
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!(
+        (row.outcome, row.code.as_deref()),
+        (Outcome::Timeout, Some("upstream_total_timeout"))
+    );
+    house.quiet().await;
+    drop(connection);
+    house.close().await;
+    sim.kill().await;
+}

@@ -1,0 +1,263 @@
+//! Bad input: a clear error in the caller's dialect, bounded in what it costs.
+
+use std::time::Duration;
+
+use fairgate_store::Outcome;
+use http::{Method, StatusCode};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::client::{get, post, raw};
+use crate::support::{House, SOON, house, house_with, sim};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// What comes back over a bare connection until the other side closes.
+async fn bare(house: &House, text: &str) -> String {
+    let mut stream = TcpStream::connect(house.gateway.addr()).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(SOON, read).await.expect("the connection is closed");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_a_code() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let addr = house.gateway.addr();
+    let refused = [
+        (raw(CHAT, "{\"model\":"), 400, "invalid_json"),
+        (raw(CHAT, "[]"), 400, ""),
+        (raw(CHAT, "{\"messages\":[]}"), 400, "missing_model"),
+        (post(CHAT, &json!({"model": "none", "messages": []})), 404, "model_not_found"),
+        (raw(CHAT, "{}").header("content-encoding", "gzip"), 415, "unsupported_content_encoding"),
+        (
+            post(CHAT, &json!({"model": "sim", "messages": []})).header("x-fairgate-class", "gold"),
+            403,
+            "class_not_allowed",
+        ),
+        (
+            post(CHAT, &json!({"model": "sim", "messages": []}))
+                .header("x-fairgate-agent", &"a".repeat(129)),
+            400,
+            "invalid_header",
+        ),
+    ];
+    let count = refused.len();
+    for (question, status, code) in refused {
+        let answer = question.key(&house.key).ask(addr).await;
+        assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
+        if !code.is_empty() {
+            assert_eq!(answer.code(), code);
+        }
+        assert!(answer.json()["error"]["message"].is_string());
+        assert!(answer.header("x-fairgate-request-id").is_some());
+        assert_eq!(answer.header("x-should-retry"), Some("false"));
+    }
+    let rows = house.rows().await;
+    assert_eq!(rows.len(), count);
+    assert!(rows.iter().all(|row| row.outcome == Outcome::Refused && row.charged == 0));
+    assert_eq!(sim.stats().requests, 0);
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_are_not_there_say_so() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let addr = house.gateway.addr();
+    let wrong = get(CHAT).key(&house.key).ask(addr).await;
+    assert_eq!(
+        (wrong.status, wrong.header("allow")),
+        (StatusCode::METHOD_NOT_ALLOWED, Some("POST"))
+    );
+    assert_eq!(wrong.code(), "method_not_allowed");
+    let mut question = post("/v1/models", &json!({}));
+    question.method = Method::DELETE;
+    let wrong = question.ask(addr).await;
+    assert_eq!(
+        (wrong.status, wrong.header("allow")),
+        (StatusCode::METHOD_NOT_ALLOWED, Some("GET, HEAD"))
+    );
+    let unknown = get("/v2/chat").ask(addr).await;
+    assert_eq!((unknown.status, unknown.code().as_str()), (StatusCode::NOT_FOUND, "not_found"));
+    let unknown = get("/v2/chat").header("anthropic-version", "2023-06-01").ask(addr).await;
+    assert_eq!(unknown.json()["type"], "error");
+    let nobody = post(CHAT, &json!({})).ask(addr).await;
+    assert_eq!(
+        (nobody.status, nobody.code().as_str()),
+        (StatusCode::UNAUTHORIZED, "invalid_api_key")
+    );
+    assert!(house.rows().await.is_empty());
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_with_and_without_its_length() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| config.limits.body_bytes_max = 1000).await;
+    let addr = house.gateway.addr();
+    let announced = raw(CHAT, vec![b' '; 1001]).key(&house.key).ask(addr).await;
+    assert_eq!(
+        (announced.status, announced.code().as_str()),
+        (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large")
+    );
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n",
+        house.key
+    );
+    let chunk = format!("200\r\n{}\r\n", " ".repeat(512));
+    let answer = bare(&house, &format!("{head}{chunk}{chunk}")).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains("body_too_large"));
+    assert_eq!(house.rows_soon(2).await.len(), 2);
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_is_sent_only_once_it_is_wanted() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let body = r#"{"model":"sim","messages":[{"role":"user","content":"x"}]}"#;
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        house.key,
+        body.len()
+    );
+    let mut stream = TcpStream::connect(house.gateway.addr()).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut got = vec![0; 25];
+    tokio::time::timeout(SOON, stream.read_exact(&mut got)).await.unwrap().unwrap();
+    assert!(got.starts_with(b"HTTP/1.1 100 Continue\r\n\r\n"), "{}", String::from_utf8_lossy(&got));
+    stream.write_all(body.as_bytes()).await.unwrap();
+    let mut line = vec![0; 15];
+    tokio::time::timeout(SOON, stream.read_exact(&mut line)).await.unwrap().unwrap();
+    assert_eq!(line, b"HTTP/1.1 200 OK");
+    drop(stream);
+    house.rows_soon(1).await;
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn who_dawdles_is_shown_the_door() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.limits.header_timeout = Duration::from_millis(200);
+        config.limits.body_timeout = Duration::from_millis(200);
+    })
+    .await;
+    // Nothing at all, half a head, and a head with half a body.
+    assert_eq!(bare(&house, "").await, "");
+    assert_eq!(bare(&house, "PRI * HT").await, "");
+    let half = bare(&house, "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow").await;
+    assert!(half.is_empty() || half.starts_with("HTTP/1.1 408"), "{half}");
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-length: 50\r\n\r\n{{",
+        house.key
+    );
+    let answer = bare(&house, &head).await;
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body_timeout"), "{answer}");
+    assert_eq!(house.rows_soon(1).await[0].code.as_deref(), Some("body_timeout"));
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_headers_is_refused() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| config.limits.header_bytes_max = 8 << 10).await;
+    let many: String = (0..200).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let answer = bare(&house, &format!("GET /v1/models HTTP/1.1\r\nhost: x\r\n{many}\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let long = "a".repeat(64 << 10);
+    let answer =
+        bare(&house, &format!("GET /v1/models HTTP/1.1\r\nhost: x\r\nx-long: {long}\r\n\r\n"))
+            .await;
+    assert!(answer.starts_with("HTTP/1.1 431 ") || answer.is_empty(), "{answer}");
+    let garbage = bare(&house, "\x16\x03\x01 nonsense\r\n\r\n").await;
+    assert!(garbage.starts_with("HTTP/1.1 400 "), "{garbage}");
+    assert_eq!(
+        get("/v1/models").key(&house.key).ask(house.gateway.addr()).await.status,
+        StatusCode::OK
+    );
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_connections() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| config.limits.connections_max = 2).await;
+    let addr = house.gateway.addr();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let ask = format!(
+            "GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+            house.key
+        );
+        stream.write_all(ask.as_bytes()).await.unwrap();
+        let mut line = vec![0; 15];
+        stream.read_exact(&mut line).await.unwrap();
+        held.push(stream);
+    }
+    let full = bare(&house, "").await;
+    assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("connections_full"), "{full}");
+    let body = full.split("\r\n\r\n").nth(1).unwrap();
+    assert!(full.contains(&format!("content-length: {}\r\n", body.len())));
+    assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
+    drop(held);
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_says_when_to_come_back() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].capacity = 1;
+        config.pools[0].max_queue = 1;
+        config.pools[0].queue_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let addr = house.gateway.addr();
+    sim.fault_next(fairgate_sim::Fault::HangBefore, 1);
+    let message = json!({"role": "user", "content": "x"});
+    let chat = post(CHAT, &json!({"model": "sim", "messages": [message]})).key(&house.key);
+    let first = tokio::spawn({
+        let chat = chat.clone();
+        async move { chat.ask(addr).await }
+    });
+    house.until(|live| live.flying == 1).await;
+    let second = tokio::spawn({
+        let chat = chat.clone();
+        async move { chat.ask(addr).await }
+    });
+    house.until(|live| live.waiting == 1).await;
+    let full = chat.ask(addr).await;
+    assert_eq!((full.status, full.code().as_str()), (StatusCode::TOO_MANY_REQUESTS, "queue_full"));
+    assert!(full.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(full.header("x-should-retry"), None);
+    let late = second.await.unwrap();
+    assert_eq!(
+        (late.status, late.code().as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "queue_timeout")
+    );
+    assert!(late.header("retry-after").is_some());
+    first.abort();
+    let rows = house.rows_soon(3).await;
+    let mut codes: Vec<_> = rows.iter().filter_map(|row| row.code.as_deref()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, ["client_left", "queue_full", "queue_timeout"]);
+    let late = rows.iter().find(|row| row.code.as_deref() == Some("queue_timeout")).unwrap();
+    assert!(late.waited_us >= 300_000, "{}", late.waited_us);
+    house.close().await;
+    sim.stop().await;
+}
