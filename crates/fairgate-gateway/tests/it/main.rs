@@ -4,6 +4,7 @@
 
 mod support;
 
+mod admin;
 mod budgets;
 mod encrypted;
 mod ends;

@@ -1,0 +1,91 @@
+//! Pools, holds, reload, health.
+
+use fairgate_config::{Change, ConfigError, ConfigErrors, Place, Plan};
+use fairgate_core::attribute::Attribute;
+use fairgate_gateway::control::{Reloader, Reloading};
+use serde_json::json;
+
+use super::{Fixture, request};
+
+#[tokio::test]
+async fn pools_show_their_workers() {
+    let it = Fixture::new().await;
+    let pool = it.get("/api/v1/pools/sim").await.expect(200);
+    assert_eq!((&pool["name"], &pool["capacity"]), (&json!("sim"), &json!(8)));
+    assert_eq!(pool["models"], json!(["sim"]));
+    assert_eq!(
+        pool["workers"],
+        json!([{"name": "sim", "state": "up", "in_flight": 0, "slots": 8}])
+    );
+    assert_eq!(pool["journal"]["status"], "writing");
+    assert_eq!(it.get("/api/v1/pools").await.expect(200)["items"][0]["name"], "sim");
+    assert_eq!(it.get("/api/v1/pools/none").await.refused(404), "not_found");
+}
+
+#[tokio::test]
+async fn a_held_flow_waits_until_it_is_resumed() {
+    let it = Fixture::new().await;
+    let flow = json!({"by": "tenant", "flow": "chat"});
+    let held = it.post("/api/v1/pools/sim/hold", flow.clone()).await.expect(200);
+    assert_eq!(held, json!({"pool": "sim", "by": "tenant", "flow": "chat", "held": true}));
+    let asking = it.submit("c1", "a", "chat", 5);
+    it.until(0, 1).await;
+    let snapshot = it.app().pools.all()[0].gate.snapshot().await.expect("a pool");
+    assert_eq!(snapshot.holds, [(Attribute::Tenant, "chat".into())]);
+    it.post("/api/v1/pools/sim/resume", flow.clone()).await.expect(200);
+    drop(asking.await.expect("granted"));
+    assert_eq!(it.post("/api/v1/pools/none/hold", flow.clone()).await.refused(404), "not_found");
+    assert_eq!(it.post("/api/v1/pools/none/resume", flow).await.refused(404), "not_found");
+    for wrong in [
+        json!({"by": "color", "flow": "x"}),
+        json!({"by": "tenant", "flow": ""}),
+        json!({"by": "tenant"}),
+    ] {
+        assert_eq!(it.post("/api/v1/pools/sim/hold", wrong).await.refused(422), "invalid_value");
+    }
+}
+
+#[tokio::test]
+async fn health_and_readiness_need_no_token() {
+    let it = Fixture::new().await;
+    let ask = async |path: &str| it.send(request(None, "GET", path, json!(null))).await;
+    assert_eq!(ask("/healthz").await.expect(200), json!({"status": "ok"}));
+    assert_eq!(ask("/readyz").await.expect(200), json!({"ready": true, "reasons": []}));
+}
+
+struct Always(Result<Plan, ConfigErrors>);
+
+impl Reloader for Always {
+    fn reload(&self) -> Reloading<'_> {
+        Box::pin(async { self.0.clone() })
+    }
+}
+
+#[tokio::test]
+async fn a_reload_says_what_it_changed() {
+    let it = Fixture::new().await;
+    let reload = async || it.post("/api/v1/config/reload", json!(null)).await;
+    assert_eq!(reload().await.refused(409), "no_config_file");
+    let change = Change { field: "pools.sim.capacity".into(), words: "8 → 9".into() };
+    it.app().control.reloads_with(Always(Ok(Plan { changes: vec![change], ..Plan::default() })));
+    assert_eq!(reload().await.expect(200), json!({"changes": ["pools.sim.capacity: 8 → 9"]}));
+}
+
+#[tokio::test]
+async fn a_bad_file_is_told_with_file_line_and_field() {
+    let it = Fixture::new().await;
+    let error = ConfigError {
+        file: Some("fairgate.yaml".into()),
+        place: Some(Place { line: 5, column: 54 }),
+        field: "pools[0].workers[0]".into(),
+        message: "no upstream is called \"vlm-a\"".into(),
+    };
+    it.app().control.reloads_with(Always(Err(error.into())));
+    let refused = it.post("/api/v1/config/reload", json!(null)).await.expect(409);
+    assert_eq!(refused["error"]["code"], "invalid_config");
+    let problem = json!({
+        "file": "fairgate.yaml", "line": 5, "column": 54, "field": "pools[0].workers[0]",
+        "message": "no upstream is called \"vlm-a\"",
+    });
+    assert_eq!(refused["error"]["problems"], json!([problem]));
+}
