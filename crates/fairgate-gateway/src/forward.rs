@@ -46,8 +46,8 @@ const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 /// Serves a request of one of the routes that go to an upstream.
 pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incoming>) -> Reply {
     let id = app.ids.next();
-    let (parts, body) = request.into_parts();
-    let caller = match app.identity.caller(&parts.headers, unix_now()) {
+    let (http::request::Parts { headers, uri, .. }, body) = request.into_parts();
+    let caller = match app.identity.caller(&headers, unix_now()) {
         Ok(caller) => caller,
         Err(problem) => {
             app.metrics.turned_away(problem.code);
@@ -55,12 +55,8 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
         }
     };
     let mut passage = Passage::new(app, caller, id, route);
-    let sent = match accept(&mut passage, parts.headers, &parts.uri, body).await {
-        Ok(mut request) => {
-            // Most of a request's life is spent in here; boxed, it does not weigh on idle connections.
-            Box::pin(async { send(&mut passage, &mut request).await.map(|sent| (request, sent)) })
-                .await
-        }
+    let sent = match accept(&mut passage, headers, uri, body).await {
+        Ok(mut request) => send(&mut passage, &mut request).await.map(|sent| (request, sent)),
         Err(refusal) => Err(refusal),
     };
     match sent {
@@ -90,7 +86,7 @@ struct Accepted {
 async fn accept(
     passage: &mut Passage,
     headers: HeaderMap,
-    uri: &http::Uri,
+    uri: http::Uri,
     body: Incoming,
 ) -> Result<Accepted, Refusal> {
     let app = passage.app.clone();
@@ -106,11 +102,22 @@ async fn accept(
     let expected = expect(passage, &model, &body.bytes, setup.config.cost.tokenizer).await;
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
-    let (reserve, cap) = budget(passage, expected).await?;
-    let path = uri.path_and_query().cloned();
-    let path = path.unwrap_or_else(|| PathAndQuery::from_static(passage.route.path()));
+    let (reserve, cap) = match passage.caller.budgeted {
+        true => Box::pin(budget(passage, expected)).await?,
+        false => (None, None),
+    };
+    let path = own_path(passage.route, uri.query());
     let headers = headers::outbound(headers);
     Ok(Accepted { model, class: own.class, body, path, headers, reserve, cap })
+}
+
+/// The route's path with the client's query. A copy, as the client's own is a part of the connection's read buffer.
+fn own_path(route: Route, query: Option<&str>) -> PathAndQuery {
+    let path = PathAndQuery::from_static(route.path());
+    match query.map(|query| PathAndQuery::try_from(format!("{path}?{query}"))) {
+        Some(Ok(with_query)) => with_query,
+        _ => path,
+    }
 }
 
 fn likely(expected: Expected) -> Usage {
@@ -128,7 +135,7 @@ async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Token
         None => None,
         Some(table) => {
             let (route, body) = (passage.route, body.clone());
-            tokio::task::spawn_blocking(move || table.count(route, &body)).await.ok()
+            Box::pin(tokio::task::spawn_blocking(move || table.count(route, &body))).await.ok()
         }
     };
     let ask = passage.ask.as_ref();
@@ -143,10 +150,7 @@ async fn budget(
     passage: &Passage,
     expected: Expected,
 ) -> Result<(Option<u64>, Option<u64>), Refusal> {
-    let (Some(pool), Some(ask), true) = (&passage.pool, &passage.ask, passage.caller.budgeted)
-    else {
-        return Ok((None, None));
-    };
+    let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok((None, None)) };
     let now = unix_now();
     let caller = &passage.caller;
     let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
@@ -202,7 +206,8 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         passage.is_sent();
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
-        let answered = upstream.send(outgoing, deadlines.total).await;
+        // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
+        let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
         let Verdict { answer, retry } = judge(passage, answered);
         match (answer, retry) {
             (_, Some(Retry { code, status })) if may_retry => {
@@ -249,13 +254,14 @@ async fn board(
         };
         let upstream = worker.upstream.clone();
         passage.takes_off(permit, worker);
-        reserve(passage, request).await?;
+        if let Some(tokens) = request.reserve {
+            Box::pin(reserve(passage, tokens)).await?;
+        }
         return Ok(upstream);
     }
 }
 
-async fn reserve(passage: &mut Passage, request: &Accepted) -> Result<(), Refusal> {
-    let Some(tokens) = request.reserve else { return Ok(()) };
+async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusal> {
     let caller = &passage.caller;
     let now = unix_now();
     let reservation = Reservation {
@@ -381,7 +387,7 @@ fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
 }
 
 /// Gives the answer to the client: at once where it is a stream, in one piece where all of it is there.
-async fn deliver(passage: Passage, request: Accepted, sent: Sent) -> Reply {
+async fn deliver(passage: Box<Passage>, request: Accepted, sent: Sent) -> Reply {
     // No other worker will be tried: the body is needed no more.
     drop(request);
     let Sent { answer, deadlines, hide_usage, brownout } = sent;
@@ -415,4 +421,21 @@ fn framing(headers: &HeaderMap) -> Framing {
         return Framing::Opaque;
     }
     Framing::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<A, B, C, F>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_waiting_request_is_small() {
+        let bytes = size(forward);
+        let parts =
+            (size_of::<Passage>(), size_of::<Accepted>(), size_of::<Sent>(), size_of::<Answer>());
+        assert!(bytes <= 2048, "{bytes} bytes {parts:?}");
+    }
 }

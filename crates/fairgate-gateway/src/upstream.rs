@@ -151,7 +151,7 @@ impl Upstream {
             }
         }
         let due = deadline.min(Instant::now() + self.config.timeouts.connect);
-        let lane = match timeout_at(due, self.connector.connect()).await {
+        let lane = match timeout_at(due, Box::pin(self.connector.connect())).await {
             Ok(connected) => connected.map_err(failed)?,
             Err(_) => return Err(failed(FailureKind::ConnectTimeout)),
         };

@@ -12,7 +12,7 @@ use super::api_error::ApiError;
 use super::auth::Admin;
 use super::moment::{self, Typed};
 use super::page::page_length;
-use super::query::Params;
+use super::query::{Filter, Params};
 use crate::app::App;
 use crate::forward::unix_now;
 
@@ -147,11 +147,11 @@ pub(super) struct AttemptList {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Query {
     /// Of this request only.
-    #[param(max_length = 512, nullable = false)]
-    request: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    request: Option<Filter>,
     /// Of this tenant only.
-    #[param(max_length = 512, nullable = false)]
-    tenant: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    tenant: Option<Filter>,
     /// From when on: RFC 3339, seconds since 1970, or an age such as `24h`.
     #[param(value_type = Option<String>, nullable = false)]
     since: Option<Typed>,
@@ -175,8 +175,8 @@ pub(super) async fn list(
 ) -> Result<Json<AttemptList>, ApiError> {
     let now = unix_now();
     let rows = app.store.attempts(LedgerQuery {
-        request: query.request,
-        tenant: query.tenant,
+        request: query.request.map(|request| request.0),
+        tenant: query.tenant.map(|tenant| tenant.0),
         since: query.since.map(|since| since.at(now)),
         until: query.until.map(|until| until.at(now)),
         limit: page_length(query.limit)?,

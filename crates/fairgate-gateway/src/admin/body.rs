@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use super::api_error::ApiError;
+use super::name::Object;
 
 /// The largest body, in bytes.
 const LARGEST: usize = 1024 * 1024;
@@ -47,7 +48,8 @@ fn is_json(content_type: &str) -> bool {
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut json);
+    let Object(value) = read.map_err(|error| {
         let path = error.path().to_string();
         wrong(&error.into_inner(), &path)
     })?;

@@ -26,8 +26,7 @@ pub(super) struct Reloaded {
     post, path = "/api/v1/config/reload", tag = "operation",
     responses(
         (status = 200, description = "It is in force", body = Reloaded),
-        (status = 409, description = "The file cannot be put in force; nothing was changed", body = super::ErrorBody),
-        (status = 501, description = "This gateway was started without a configuration file", body = super::ErrorBody),
+        (status = 409, description = "There is no file, or it cannot be put in force; nothing was changed", body = super::ErrorBody),
     ),
 )]
 pub(super) async fn reload(
@@ -36,7 +35,7 @@ pub(super) async fn reload(
 ) -> Result<Json<Reloaded>, ApiError> {
     let Some(reloader) = app.control.reloader() else {
         let message = "this gateway was started without a configuration file; start it with one: fairgate serve -c FILE";
-        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "no_config_file", message));
+        return Err(ApiError::new(StatusCode::CONFLICT, "no_config_file", message));
     };
     let plan = reloader.reload().await.map_err(refused)?;
     let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();

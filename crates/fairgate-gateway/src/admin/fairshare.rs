@@ -11,13 +11,13 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use tokio::time::{Interval, MissedTickBehavior, interval};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::moment;
 use super::pools::named;
-use super::query::Params;
+use super::query::{Filter, Params};
 use crate::app::App;
 use crate::forward::unix_now;
 use crate::live::LiveView;
@@ -29,8 +29,8 @@ use crate::phase::Stage;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LiveQuery {
     /// This pool only; its fields are then also at the top.
-    #[param(max_length = 512, nullable = false)]
-    pool: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    pool: Option<Filter>,
 }
 
 /// What to stream, and how often.
@@ -39,14 +39,24 @@ pub(super) struct LiveQuery {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StreamQuery {
     /// This pool only; its fields are then also at the top.
-    #[param(max_length = 512, nullable = false)]
-    pool: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    pool: Option<Filter>,
     /// How often, in milliseconds (default 1000).
     #[param(minimum = 200, maximum = 60_000, nullable = false)]
     every_ms: Option<u64>,
     /// The stream ends after so many events; else when the gateway drains or the caller leaves.
     #[param(minimum = 1, maximum = 1_000_000, nullable = false)]
     events: Option<u64>,
+}
+
+/// One event of the stream.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct LiveEvent {
+    /// `live`.
+    event: String,
+    /// A LiveView, as JSON.
+    data: String,
 }
 
 /// Shows who has what of each pool, what they are due, and how far they are from it.
@@ -62,14 +72,14 @@ pub(super) async fn live(
     _: Admin,
     Params(query): Params<LiveQuery>,
 ) -> Result<Json<LiveView>, ApiError> {
-    view(&app, query.pool.as_deref()).await.map(Json)
+    view(&app, query.pool.as_ref().map(|pool| pool.0.as_str())).await.map(Json)
 }
 
 /// The live view as server-sent events named `live`, one each second. It ends when the gateway drains.
 #[utoipa::path(
     get, path = "/api/v1/fairshare/live/stream", tag = "operation", params(StreamQuery),
     responses(
-        (status = 200, description = "Events named `live`, each with a LiveView as its data", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "Events named `live`, each with a LiveView as its data", body = LiveEvent, content_type = "text/event-stream"),
         (status = 404, description = "There is no such pool", body = super::ErrorBody),
     ),
 )]
@@ -81,14 +91,15 @@ pub(super) async fn stream(
     let every = bounded("every_ms", query.every_ms.unwrap_or(1000), 200, 60_000)?;
     let events = query.events.map(|events| bounded("events", events, 1, 1_000_000)).transpose()?;
     if let Some(pool) = &query.pool {
-        named(&app, pool)?;
+        named(&app, &pool.0)?;
     }
     let permit = app.control.watchers.clone().try_acquire_owned().map_err(|_| {
         ApiError::unavailable("too_many_watchers", "too many watch the live view; try again later")
     })?;
     let mut ticks = interval(Duration::from_millis(every));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let watcher = Watcher { app, ticks, pool: query.pool, left: events, _permit: permit };
+    let watcher =
+        Watcher { app, ticks, pool: query.pool.map(|pool| pool.0), left: events, _permit: permit };
     Ok(Sse::new(unfold(watcher, |mut watcher| async {
         let event = watcher.next().await?;
         Some((Ok(event), watcher))

@@ -16,7 +16,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::change::{change, made};
 use super::moment;
-use super::name::{self, Name};
+use super::name::{self, Name, Whole};
 use super::page::{PageQuery, page, page_length};
 use super::path::{Named, path_to};
 use super::query::Params;
@@ -55,8 +55,8 @@ pub(super) struct NewGroup {
     name: Name,
     /// Its share among groups.
     #[serde(default = "name::default_weight")]
-    #[schema(minimum = 1, maximum = 1_000_000, default = 100)]
-    weight: u64,
+    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
+    weight: Whole,
 }
 
 /// What is new about a group; what is absent stays.
@@ -66,8 +66,8 @@ pub(super) struct NewGroup {
 pub(super) struct PatchGroup {
     /// Its share among groups.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(minimum = 1, maximum = 1_000_000, nullable = false)]
-    weight: Option<u64>,
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
+    weight: Option<Whole>,
 }
 
 impl From<&Group> for GroupBody {
@@ -90,7 +90,7 @@ pub(super) async fn list(
     let limit = page_length(query.limit)?;
     let directory = app.identity.directory();
     let (groups, next) =
-        page(directory.groups.iter(), |group| &group.name, query.after.as_deref(), limit);
+        page(directory.groups.iter(), |group| &group.name, query.after.as_ref(), limit);
     Ok(Json(GroupPage { items: groups.into_iter().map(GroupBody::from).collect(), next }))
 }
 
@@ -123,7 +123,7 @@ pub(super) async fn create(
     admin: Admin,
     Body(new): Body<NewGroup>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let add = Change::AddGroup { name: new.name.0, weight: new.weight };
+    let add = Change::AddGroup { name: new.name.0, weight: new.weight.0 };
     let group = made(change(&app, &admin, add).await?.group)?;
     let location = [(LOCATION, path_to("groups", &group.name))];
     Ok((StatusCode::CREATED, location, Json(GroupBody::from(&group))))
@@ -141,7 +141,10 @@ pub(super) async fn patch(
     Named(name): Named,
     Body(patch): Body<PatchGroup>,
 ) -> Result<Json<GroupBody>, ApiError> {
-    let patch = Change::PatchGroup { name, patch: GroupPatch { weight: patch.weight } };
+    let patch = Change::PatchGroup {
+        name,
+        patch: GroupPatch { weight: patch.weight.map(|weight| weight.0) },
+    };
     let group = made(change(&app, &admin, patch).await?.group)?;
     Ok(Json(GroupBody::from(&group)))
 }

@@ -17,10 +17,10 @@ use super::body::Body;
 use super::change::{change, made};
 use super::limits::LimitsBody;
 use super::moment;
-use super::name::{self, Label, Word};
+use super::name::{self, Label, Object, Whole, Word};
 use super::page::{page, page_length};
 use super::path::{Named, path_to};
-use super::query::Params;
+use super::query::{Filter, Params};
 use crate::app::App;
 
 /// How many models or classes a key may name.
@@ -91,11 +91,12 @@ pub(super) struct NewKey {
     name: Label,
     /// Its share within its tenant.
     #[serde(default = "name::default_weight")]
-    #[schema(minimum = 1, maximum = 1_000_000, default = 100)]
-    weight: u64,
+    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
+    weight: Whole,
     /// What this key alone may use.
     #[serde(default)]
-    limits: LimitsBody,
+    #[schema(value_type = LimitsBody)]
+    limits: Object<LimitsBody>,
     /// The models that it may ask for; null is all.
     #[serde(default)]
     #[schema(value_type = Option<Vec<ModelName>>, max_items = 256)]
@@ -121,12 +122,12 @@ pub(super) struct PatchKey {
     name: Option<Label>,
     /// Its share within its tenant.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(minimum = 1, maximum = 1_000_000, nullable = false)]
-    weight: Option<u64>,
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
+    weight: Option<Whole>,
     /// All of its limits: those absent in here are lifted.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(nullable = false)]
-    limits: Option<LimitsBody>,
+    #[schema(value_type = Option<LimitsBody>, nullable = false)]
+    limits: Option<Object<LimitsBody>>,
     /// The models that it may ask for; null is all.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<Vec<ModelName>>, max_items = 256)]
@@ -159,14 +160,14 @@ pub(super) struct ClassName(String);
 #[serde(default, deny_unknown_fields)]
 pub(super) struct KeyQuery {
     /// Of this tenant only.
-    #[param(max_length = 512, nullable = false)]
-    tenant: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    tenant: Option<Filter>,
     /// At most this many (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
     /// Only what comes after this id: a page's `next`.
-    #[param(max_length = 512, nullable = false)]
-    after: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    after: Option<Filter>,
 }
 
 impl From<&Key> for KeyBody {
@@ -199,9 +200,9 @@ pub(super) async fn list(
 ) -> Result<Json<KeyPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let directory = app.identity.directory();
-    let of_tenant = |key: &&Key| query.tenant.as_ref().is_none_or(|tenant| key.tenant == *tenant);
+    let of_tenant = |key: &&Key| query.tenant.as_ref().is_none_or(|tenant| tenant.is(&key.tenant));
     let keys = directory.keys.iter().filter(of_tenant);
-    let (keys, next) = page(keys, |key| &key.id, query.after.as_deref(), limit);
+    let (keys, next) = page(keys, |key| &key.id, query.after.as_ref(), limit);
     Ok(Json(KeyPage { items: keys.into_iter().map(KeyBody::from).collect(), next }))
 }
 
@@ -238,7 +239,7 @@ pub(super) async fn create(
     let create = Change::CreateKey {
         tenant: new.tenant.0,
         name: new.name.0,
-        weight: new.weight,
+        weight: new.weight.0,
         limits: new.limits.into(),
         models: new.models.map(|models| words("models", models)).transpose()?,
         classes: words("classes", new.classes)?,
@@ -268,7 +269,7 @@ pub(super) async fn patch(
     let models = patch.models.map(|models| models.map(|list| words("models", list)).transpose());
     let patch = KeyPatch {
         name: patch.name.map(|name| name.0),
-        weight: patch.weight,
+        weight: patch.weight.map(|weight| weight.0),
         limits: patch.limits.map(Into::into),
         models: models.transpose()?,
         classes: patch.classes.map(|classes| words("classes", classes)).transpose()?,

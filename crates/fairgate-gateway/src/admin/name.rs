@@ -1,10 +1,16 @@
 //! What a body may say, beyond its shape.
 
-use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 /// The weight of what states none.
-pub(super) fn default_weight() -> u64 {
-    fairgate_core::policy::DEFAULT_WEIGHT
+pub(super) fn default_weight() -> Whole {
+    Whole(fairgate_core::policy::DEFAULT_WEIGHT)
 }
 
 /// A field that may be absent, and is no null.
@@ -12,6 +18,68 @@ pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
+}
+
+/// A JSON object. By itself serde also reads a list of values in the order of the fields, which nobody means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
+}
+
+/// A whole number of 0 or more, as JSON has it: `5`, and also `5.0`, which is the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(transparent)]
+pub(super) struct Whole(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+
+        impl Visitor<'_> for Number {
+            type Value = u64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number of 0 or more")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+                Ok(number)
+            }
+
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "whole, and in the range in which floats are exact"
+            )]
+            fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
+                const EXACT: f64 = 9_007_199_254_740_992.0;
+                match number.fract() == 0.0 && (0.0..=EXACT).contains(&number) {
+                    true => Ok(number as u64),
+                    false => Err(E::invalid_type(serde::de::Unexpected::Float(number), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_u64(Number).map(Self)
+    }
 }
 
 /// The name of a new group or tenant: 1 to 128 letters, digits and `. _ : @ + -`, beginning with a letter or digit. So
@@ -27,7 +95,7 @@ impl<'de> Deserialize<'de> for Name {
         if begins && name.len() <= 128 && name.bytes().all(rest) {
             return Ok(Self(name));
         }
-        Err(serde::de::Error::custom(
+        Err(Error::custom(
             "a name is 1 to 128 letters, digits and . _ : @ + - and begins with a letter or digit",
         ))
     }
@@ -44,7 +112,7 @@ impl<'de> Deserialize<'de> for Label {
         if label.chars().count() <= longest && !label.contains(char::is_control) {
             return Ok(Self(label));
         }
-        Err(serde::de::Error::custom(
+        Err(Error::custom(
             "a key's name is up to 128 ASCII characters, or up to 32 of any kind, without control characters",
         ))
     }
@@ -62,7 +130,7 @@ impl<'de, const MOST: usize> Deserialize<'de> for Word<MOST> {
             return Ok(Self(word));
         }
         let message = format!("must be 1 to {MOST} visible ASCII characters without spaces");
-        Err(serde::de::Error::custom(message))
+        Err(Error::custom(message))
     }
 }
 
@@ -72,6 +140,31 @@ mod tests {
 
     fn reads<T: for<'de> Deserialize<'de>>(text: &str) -> bool {
         serde_json::from_value::<T>(text.into()).is_ok()
+    }
+
+    #[test]
+    fn whole_numbers() {
+        let read = |text: &str| serde_json::from_str::<Whole>(text).ok().map(|whole| whole.0);
+        assert_eq!(read("5"), Some(5));
+        assert_eq!(read("5.0"), Some(5));
+        assert_eq!(read("1e3"), Some(1000));
+        assert_eq!(read("18446744073709551615"), Some(u64::MAX));
+        for text in ["-1", "-1.0", "0.5", "1e300", "\"5\"", "null", "true", "18446744073709551616"]
+        {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_are_no_lists() {
+        #[derive(Debug, Deserialize)]
+        struct One {
+            #[allow(dead_code)]
+            a: u64,
+        }
+        assert!(serde_json::from_str::<Object<One>>(r#"{"a":1}"#).is_ok());
+        assert!(serde_json::from_str::<One>("[1]").is_ok(), "as serde has it");
+        assert!(serde_json::from_str::<Object<One>>("[1]").is_err());
     }
 
     #[test]

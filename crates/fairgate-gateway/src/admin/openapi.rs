@@ -41,7 +41,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         health::healthz, health::readyz, metrics::metrics,
         serve,
     ),
-    components(schemas(ErrorBody)),
+    components(schemas(ErrorBody, usage::UsageBy, usage::Format, requests::RequestState)),
     tags(
         (name = "directory", description = "Groups, tenants, keys, and who changed them"),
         (name = "usage", description = "The ledger and the budgets"),
@@ -75,6 +75,7 @@ fn complete(document: &mut Value) {
     });
     document["security"] = json!([{"admin": []}]);
     let Some(paths) = document["paths"].as_object_mut() else { return };
+    add_links(paths);
     for (path, item) in paths {
         let Some(operations) = item.as_object_mut() else { continue };
         for (method, operation) in operations {
@@ -104,7 +105,7 @@ fn add_actor(operation: &mut Value) {
         "required": false,
         "schema": {"type": "string", "pattern": "^[!-~]{1,64}$"},
     });
-    match operation["parameters"].as_array_mut() {
+    match operation.get_mut("parameters").and_then(Value::as_array_mut) {
         Some(parameters) => parameters.push(actor),
         None => operation["parameters"] = json!([actor]),
     }
@@ -136,7 +137,8 @@ fn refusals(path: &str, operation: &Value) -> Vec<(&'static str, &'static str)> 
 }
 
 fn add_refusals(operation: &mut Value, refusals: &[(&str, &str)]) {
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
+    let Some(responses) = responses else { return };
     for (status, description) in refusals {
         responses.entry(*status).or_insert_with(|| {
             json!({
@@ -147,9 +149,49 @@ fn add_refusals(operation: &mut Value, refusals: &[(&str, &str)]) {
     }
 }
 
+/// From what was made to what can be done with it.
+fn add_links(paths: &mut Map<String, Value>) {
+    let by_name = ("name", "$response.body#/name");
+    let by_id = ("id", "$response.body#/key/id");
+    for (list, (parameter, value), links) in [
+        ("groups", by_name, &["get_groups_name", "patch_groups_name", "delete_groups_name"][..]),
+        (
+            "tenants",
+            by_name,
+            &[
+                "get_tenants_name",
+                "patch_tenants_name",
+                "delete_tenants_name",
+                "get_tenants_name_budgets",
+            ],
+        ),
+        (
+            "keys",
+            by_id,
+            &[
+                "get_keys_id",
+                "patch_keys_id",
+                "post_keys_id_rotate",
+                "post_keys_id_revoke",
+                "get_keys_id_budgets",
+            ],
+        ),
+    ] {
+        let made = paths
+            .get_mut(&format!("/api/v1/{list}"))
+            .and_then(|item| item.pointer_mut("/post/responses/201"));
+        let Some(made) = made else { continue };
+        let link = |id: &&str| {
+            let link = json!({"operationId": id, "parameters": {parameter: value}});
+            ((*id).to_owned(), link)
+        };
+        made["links"] = Value::Object(links.iter().map(link).collect());
+    }
+}
+
 /// What `since` and `until` may be.
 fn spell_moments(operation: &mut Value) {
-    let parameters = operation["parameters"].as_array_mut();
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         if parameter["name"] == "since" || parameter["name"] == "until" {
             let mut schema = Map::new();

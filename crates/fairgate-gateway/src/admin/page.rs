@@ -4,6 +4,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::api_error::ApiError;
+use super::query::Filter;
 
 /// How many entries a page has where nobody says.
 pub(super) const PAGE: u32 = 100;
@@ -19,8 +20,8 @@ pub(super) struct PageQuery {
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     pub(super) limit: Option<u32>,
     /// Only what comes after this name: a page's `next`.
-    #[param(max_length = 512, nullable = false)]
-    pub(super) after: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    pub(super) after: Option<Filter>,
 }
 
 /// A limit that is one.
@@ -38,11 +39,12 @@ pub(super) fn page_length(limit: Option<u32>) -> Result<u32, ApiError> {
 pub(super) fn page<'a, T: 'a>(
     sorted: impl Iterator<Item = &'a T>,
     name: impl Fn(&T) -> &str,
-    after: Option<&str>,
+    after: Option<&Filter>,
     limit: u32,
 ) -> (Vec<&'a T>, Option<String>) {
-    let mut rest =
-        sorted.skip_while(|each| after.is_some_and(|after| name(each) <= after)).peekable();
+    let mut rest = sorted
+        .skip_while(|each| after.is_some_and(|after| name(each) <= after.0.as_str()))
+        .peekable();
     let mut page = Vec::new();
     while page.len() < limit as usize {
         let Some(each) = rest.next() else { break };
@@ -60,7 +62,9 @@ mod tests {
     fn pages_follow_each_other() {
         let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let pages = |after: Option<&str>, limit| {
-            let (page, next) = page(names.iter(), |name: &String| name.as_str(), after, limit);
+            let after = after.map(|after| Filter(after.to_owned()));
+            let (page, next) =
+                page(names.iter(), |name: &String| name.as_str(), after.as_ref(), limit);
             (page.into_iter().cloned().collect::<Vec<_>>().join(""), next)
         };
         assert_eq!(pages(None, 2), ("ab".to_owned(), Some("b".to_owned())));

@@ -109,7 +109,6 @@ pub(super) struct PoolList {
 #[schema(as = Flow)]
 pub(super) struct FlowBody {
     /// By what it is named.
-    #[schema(inline)]
     by: FlowBy,
     /// Its name; a key's id.
     flow: String,
@@ -121,7 +120,6 @@ pub(super) struct FlowBody {
 #[schema(as = FlowRef)]
 pub(super) struct FlowRef {
     /// By what it is named.
-    #[schema(inline)]
     by: FlowBy,
     /// Its name; a key's id. It need not have sent anything yet.
     #[schema(min_length = 1, max_length = 256)]
@@ -135,7 +133,6 @@ pub(super) struct FlowState {
     /// The pool.
     pool: String,
     /// By what the flow is named.
-    #[schema(inline)]
     by: FlowBy,
     /// Its name.
     flow: String,

@@ -21,7 +21,7 @@ use super::moment;
 use super::page::page_length;
 use super::path::Named;
 use super::pools::named;
-use super::query::Params;
+use super::query::{Filter, Params};
 use super::story;
 use crate::app::App;
 use crate::forward::unix_now;
@@ -52,7 +52,6 @@ pub(super) struct RequestBody {
     /// Its pool.
     pool: String,
     /// `waiting` or `flying`.
-    #[schema(inline)]
     state: RequestState,
     /// The caller's group.
     group: Option<String>,
@@ -156,13 +155,13 @@ pub(super) struct LevelBody {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Query {
     /// In this pool only.
-    #[param(max_length = 512, nullable = false)]
-    pool: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    pool: Option<Filter>,
     /// Of this tenant only.
-    #[param(max_length = 512, nullable = false)]
-    tenant: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    tenant: Option<Filter>,
     /// Only those that are so.
-    #[param(inline, nullable = false)]
+    #[param(nullable = false)]
     state: Option<RequestState>,
     /// At most this many (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
@@ -184,7 +183,7 @@ pub(super) async fn list(
 ) -> Result<Json<RequestList>, ApiError> {
     let limit = page_length(query.limit)? as usize;
     let pools = match &query.pool {
-        Some(pool) => vec![named(&app, pool)?],
+        Some(pool) => vec![named(&app, &pool.0)?],
         None => app.pools.all(),
     };
     let mut list = RequestList { items: Vec::new(), omitted: 0 };
@@ -204,7 +203,7 @@ fn wanted(viewer: &Viewer, query: &Query, request: &RequestSnapshot) -> bool {
     let tenant = request.attributes.get(Attribute::Tenant).unwrap_or_default();
     let state = state_of(request);
     viewer.may_see(tenant)
-        && query.tenant.as_ref().is_none_or(|wanted| wanted == tenant)
+        && query.tenant.as_ref().is_none_or(|wanted| wanted.is(tenant))
         && query.state.is_none_or(|wanted| wanted == state)
 }
 

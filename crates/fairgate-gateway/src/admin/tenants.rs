@@ -17,10 +17,10 @@ use super::body::Body;
 use super::change::{change, made};
 use super::limits::LimitsBody;
 use super::moment;
-use super::name::{self, Name};
+use super::name::{self, Name, Object, Whole};
 use super::page::{page, page_length};
 use super::path::{Named, path_to};
-use super::query::Params;
+use super::query::{Filter, Params};
 use crate::app::App;
 
 /// A tenant: what shares are given to.
@@ -66,11 +66,12 @@ pub(super) struct NewTenant {
     group: name::Word<128>,
     /// Its share within its group.
     #[serde(default = "name::default_weight")]
-    #[schema(minimum = 1, maximum = 1_000_000, default = 100)]
-    weight: u64,
+    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
+    weight: Whole,
     /// What all its keys together may use.
     #[serde(default)]
-    limits: LimitsBody,
+    #[schema(value_type = LimitsBody)]
+    limits: Object<LimitsBody>,
 }
 
 /// What is new about a tenant; what is absent stays.
@@ -84,16 +85,16 @@ pub(super) struct PatchTenant {
     group: Option<name::Word<128>>,
     /// Its share within its group.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(minimum = 1, maximum = 1_000_000, nullable = false)]
-    weight: Option<u64>,
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
+    weight: Option<Whole>,
     /// Whether its keys are refused.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(nullable = false)]
     disabled: Option<bool>,
     /// All of its limits: those absent in here are lifted.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(nullable = false)]
-    limits: Option<LimitsBody>,
+    #[schema(value_type = Option<LimitsBody>, nullable = false)]
+    limits: Option<Object<LimitsBody>>,
 }
 
 /// Which tenants.
@@ -102,14 +103,14 @@ pub(super) struct PatchTenant {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TenantQuery {
     /// Of this group only.
-    #[param(max_length = 512, nullable = false)]
-    group: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    group: Option<Filter>,
     /// At most this many (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
     /// Only what comes after this name: a page's `next`.
-    #[param(max_length = 512, nullable = false)]
-    after: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    after: Option<Filter>,
 }
 
 impl From<&Tenant> for TenantBody {
@@ -138,9 +139,9 @@ pub(super) async fn list(
     let limit = page_length(query.limit)?;
     let directory = app.identity.directory();
     let of_group =
-        |tenant: &&Tenant| query.group.as_ref().is_none_or(|group| tenant.group == *group);
+        |tenant: &&Tenant| query.group.as_ref().is_none_or(|group| group.is(&tenant.group));
     let tenants = directory.tenants.iter().filter(of_group);
-    let (tenants, next) = page(tenants, |tenant| &tenant.name, query.after.as_deref(), limit);
+    let (tenants, next) = page(tenants, |tenant| &tenant.name, query.after.as_ref(), limit);
     Ok(Json(TenantPage { items: tenants.into_iter().map(TenantBody::from).collect(), next }))
 }
 
@@ -177,7 +178,7 @@ pub(super) async fn create(
     let add = Change::AddTenant {
         name: new.name.0,
         group: new.group.0,
-        weight: new.weight,
+        weight: new.weight.0,
         limits: new.limits.into(),
     };
     let tenant = made(change(&app, &admin, add).await?.tenant)?;
@@ -199,7 +200,7 @@ pub(super) async fn patch(
 ) -> Result<Json<TenantBody>, ApiError> {
     let patch = TenantPatch {
         group: patch.group.map(|group| group.0),
-        weight: patch.weight,
+        weight: patch.weight.map(|weight| weight.0),
         disabled: patch.disabled,
         limits: patch.limits.map(Into::into),
     };

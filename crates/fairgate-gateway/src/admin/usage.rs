@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::moment::{self, Typed};
-use super::query::Params;
+use super::query::{Filter, Params};
 use crate::app::App;
 use crate::forward::unix_now;
 
@@ -67,7 +67,7 @@ pub(super) enum Format {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Query {
     /// By what (default `tenant`).
-    #[param(inline, required = false)]
+    #[param(required = false)]
     by: UsageBy,
     /// From when on: RFC 3339, seconds since 1970, or an age such as `24h` (default `24h`).
     #[param(value_type = Option<String>, nullable = false)]
@@ -76,13 +76,13 @@ pub(super) struct Query {
     #[param(value_type = Option<String>, nullable = false)]
     until: Option<Typed>,
     /// Of this tenant only.
-    #[param(max_length = 512, nullable = false)]
-    tenant: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    tenant: Option<Filter>,
     /// Of this model only.
-    #[param(max_length = 512, nullable = false)]
-    model: Option<String>,
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    model: Option<Filter>,
     /// `json` or `csv` (default `json`).
-    #[param(inline, required = false)]
+    #[param(required = false)]
     format: Format,
 }
 
@@ -91,7 +91,6 @@ pub(super) struct Query {
 #[schema(as = Usage)]
 pub(super) struct Usage {
     /// By what.
-    #[schema(inline)]
     by: UsageBy,
     /// From when on.
     #[schema(format = DateTime)]
@@ -160,7 +159,7 @@ pub(super) async fn usage(
     let now = unix_now();
     let since = query.since.map_or(UnixMicros(now.0 - DAY), |since| since.at(now));
     let until = query.until.map_or(now, |until| until.at(now));
-    let (tenant, model) = (query.tenant, query.model);
+    let (tenant, model) = (query.tenant.map(|name| name.0), query.model.map(|name| name.0));
     let asked = UsageQuery { by: query.by.into(), since, until: Some(until), tenant, model };
     let rows = app.store.usage(asked).await?.into_iter().map(UsageRowBody::from).collect();
     if query.format == Format::Csv {

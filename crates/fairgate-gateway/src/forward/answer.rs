@@ -24,7 +24,7 @@ use crate::upstream::{Failure, FailureKind, LaneBody};
 
 /// The body of an answer.
 pub(super) struct Answer {
-    passage: Passage,
+    passage: Box<Passage>,
     body: LaneBody,
     status: StatusCode,
     framing: Framing,
@@ -63,7 +63,7 @@ pub(super) struct Deadlines {
 
 impl Answer {
     pub(super) fn new(
-        mut passage: Passage,
+        mut passage: Box<Passage>,
         status: StatusCode,
         body: LaneBody,
         framing: Framing,

@@ -1,5 +1,6 @@
 //! Which headers go through, in both directions.
 
+use bytes::BytesMut;
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -36,7 +37,25 @@ const UPSTREAMS_OWN: [HeaderName; 2] = [SET_COOKIE, ALT_SVC];
 pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
     strip(&mut headers, &CLIENTS_OWN);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    compact(&mut headers);
     headers
+}
+
+/// Copies what is left into one small piece. The values are parts of the connection's read buffer, which is larger, and
+/// which they would keep from being used again for as long as the request waits.
+fn compact(headers: &mut HeaderMap) {
+    let mut all = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
+    for value in headers.values() {
+        all.extend_from_slice(value.as_bytes());
+    }
+    let mut all = all.freeze();
+    for value in headers.values_mut() {
+        let own = all.split_to(value.len());
+        // The same bytes were a value before.
+        if let Ok(own) = HeaderValue::from_maybe_shared(own) {
+            *value = own;
+        }
+    }
 }
 
 /// An upstream's headers as a client may see them. `length_may_change`: events may be taken out of the body.

@@ -92,8 +92,9 @@ pub(super) enum Used {
 }
 
 impl Passage {
-    pub(super) fn new(app: Arc<App>, caller: Arc<Caller>, id: Box<str>, route: Route) -> Self {
-        Self {
+    /// In a box, since it is handed on several times.
+    pub(super) fn new(app: Arc<App>, caller: Arc<Caller>, id: Box<str>, route: Route) -> Box<Self> {
+        Box::new(Self {
             app,
             caller,
             id,
@@ -113,7 +114,7 @@ impl Passage {
             brownout: false,
             flight: None,
             over: false,
-        }
+        })
     }
 
     /// It has a permit, and is on its way to this worker.

@@ -1,7 +1,7 @@
 use fairgate_journal::parse_policy;
-use fairgate_store::{Group, Limits, Tenant, UnixMicros};
+use fairgate_store::{Directory, Group, Limits, Tenant, UnixMicros};
 
-use super::*;
+use super::wishes::{Wish, wishes};
 
 fn directory() -> Directory {
     let limits = Limits { in_flight: Some(4), ..Limits::default() };
@@ -22,7 +22,10 @@ fn directory() -> Directory {
     }
 }
 
-fn told(policy: &str) -> Vec<(&'static str, String, u64, Option<u64>, Option<u64>)> {
+/// By what, flow, weight, the directory's cap, the policy's cap.
+type Told = (&'static str, String, u64, Option<u64>, Option<u64>);
+
+fn told(policy: &str) -> Vec<Told> {
     let directory = directory();
     let policy = parse_policy(policy).expect("a policy");
     let wish = |wish: &Wish<'_>| {

@@ -65,7 +65,7 @@ impl Reloader for Always {
 async fn a_reload_says_what_it_changed() {
     let it = Fixture::new().await;
     let reload = async || it.post("/api/v1/config/reload", json!(null)).await;
-    assert_eq!(reload().await.refused(501), "no_config_file");
+    assert_eq!(reload().await.refused(409), "no_config_file");
     let change = Change { field: "pools.sim.capacity".into(), words: "8 → 9".into() };
     it.app().control.reloads_with(Always(Ok(Plan { changes: vec![change], ..Plan::default() })));
     assert_eq!(reload().await.expect(200), json!({"changes": ["pools.sim.capacity: 8 → 9"]}));
