@@ -56,11 +56,7 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     };
     let mut passage = Passage::new(app, caller, id, route);
     let sent = match accept(&mut passage, parts.headers, &parts.uri, body).await {
-        Ok(mut request) => {
-            // Most of a request's life is spent in here; boxed, it does not weigh on idle connections.
-            Box::pin(async { send(&mut passage, &mut request).await.map(|sent| (request, sent)) })
-                .await
-        }
+        Ok(mut request) => send(&mut passage, &mut request).await.map(|sent| (request, sent)),
         Err(refusal) => Err(refusal),
     };
     match sent {

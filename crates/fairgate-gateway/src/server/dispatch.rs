@@ -33,7 +33,8 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
     if door.serves_clients {
         if let Some(route) = Route::from_path(path) {
             return if request.method() == Method::POST {
-                forward(app, route, request).await
+                // In a box of its own, so that a connection without a request holds no room for one.
+                Box::pin(forward(app, route, request)).await
             } else {
                 wrong_method(&app, "POST", route.dialect())
             };
@@ -53,7 +54,7 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
         }
     }
     if is_of_control(path, door.serves_admin) {
-        return control(&door, request).await;
+        return Box::pin(control(&door, request)).await;
     }
     let refusal = refusal::unknown_path();
     app.metrics.turned_away(refusal.problem.code);

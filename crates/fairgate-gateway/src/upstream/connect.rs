@@ -52,10 +52,7 @@ impl Connector {
                 Stream::Secure(Box::new(secured.map_err(|_| FailureKind::Tls)?))
             }
         };
-        let mut settings = hyper::client::conn::http1::Builder::new();
-        settings.max_headers(256);
-        let (sender, link) = settings
-            .handshake(TokioIo::new(stream))
+        let (sender, link) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| FailureKind::of(&error))?;
         Ok(Lane::new(sender, link))

@@ -324,3 +324,25 @@ async fn a_connection_that_the_upstream_closed_in_the_meantime_is_not_noticed() 
     upstream.await.unwrap();
     house.close().await;
 }
+
+#[tokio::test]
+async fn a_client_that_does_not_read_loses_its_slot() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.upstreams[0].timeouts.total = Duration::from_millis(300);
+    })
+    .await;
+    sim.fault_next(Fault::Endless, 1);
+    // Nothing is read: what comes fills all buffers on the way.
+    let connection =
+        post(CHAT, &chat(true)).key(&house.key).begin_stalled(house.gateway.addr()).await;
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!(
+        (row.outcome, row.code.as_deref()),
+        (Outcome::Timeout, Some("upstream_total_timeout"))
+    );
+    house.quiet().await;
+    drop(connection);
+    house.close().await;
+    sim.kill().await;
+}

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -100,6 +101,19 @@ impl Question {
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         sender.send_request(self.request(addr, false)).await.unwrap()
+    }
+
+    /// Sends it on a connection of its own, and reads nothing at all.
+    pub async fn begin_stalled(&self, addr: SocketAddr) -> TcpStream {
+        let mut text = format!("{} {} HTTP/1.1\r\nhost: {addr}\r\n", self.method, self.path);
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("content-length: {}\r\n\r\n", self.body.len()));
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream.write_all(&self.body).await.unwrap();
+        stream
     }
 
     /// Sends it on a connection of its own, and reads the whole answer.
