@@ -112,7 +112,7 @@ pub struct LiveBar {
 impl LiveBar {
     /// A bar for one experiment after the other.
     pub fn stderr() -> Self {
-        let style = ProgressStyle::with_template("{prefix:24} {bar:24} {wide_msg}");
+        let style = ProgressStyle::with_template("{prefix:23} {bar:16} {wide_msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(1000).with_style(style);
         Self { bar, phase: String::new() }
@@ -139,7 +139,7 @@ impl Observer for LiveBar {
         let seconds = sample.elapsed.as_secs_f64();
         self.bar.set_position(sample.done_milli);
         self.bar.set_message(format!(
-            "{seconds:.1} s  {flying} flying, {waiting} waiting  {}  {}",
+            "{seconds:.1} s  {}  {flying} flying, {waiting} waiting  {}",
             ended.join(", "),
             self.phase,
         ));
