@@ -1,16 +1,18 @@
 //! One connection: TLS, then HTTP/1.1 or HTTP/2, bounded in what a client may hold open or leave undone.
 
 use std::convert::Infallible;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairgate_config::LimitsConfig;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -33,69 +35,103 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// How often a silent HTTP/2 client is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
+/// How often to look for more where too little has come to tell the version.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Serves a connection to its end.
+/// What a connection runs over.
+type Wire = Stream<tokio_rustls::server::TlsStream<TcpStream>>;
+
+/// Serves a connection to its end. What goes wrong on it is between its client and HTTP; requests have told their own
+/// story.
 pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
     let limits = server.app.config.load().limits.clone();
     let _ = stream.set_nodelay(true);
-    let stream = match server.tls.load_full() {
-        None => Stream::Plain(stream),
-        Some(tls) => {
-            match timeout(limits.header_timeout, TlsAcceptor::from(tls).accept(stream)).await {
-                Ok(Ok(secured)) => Stream::Secure(Box::new(secured)),
-                Ok(Err(_)) | Err(_) => return server.app.metrics.turned_away("tls_handshake"),
-            }
-        }
+    // Who says nothing, or nothing that makes sense, is not waited for longer than for a request's head.
+    let opening = Box::pin(open(server, stream));
+    let (stream, is_h2) = match timeout(limits.header_timeout, opening).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(_)) => return server.app.metrics.turned_away("connection_broken"),
+        Err(_) => return server.app.metrics.turned_away("header_timeout"),
     };
-    let begun = Arc::new(AtomicBool::new(false));
-    let service = {
-        let (app, begun) = (server.app.clone(), begun.clone());
-        service_fn(move |request| {
-            begun.store(true, Ordering::Relaxed);
-            let reply = dispatch(app.clone(), door.clone(), request);
-            async move { Ok::<_, Infallible>(reply.await) }
-        })
-    };
-    let http = settings(&limits);
+    let app = server.app.clone();
+    let service = service_fn(move |request| {
+        let reply = dispatch(app.clone(), door.clone(), request);
+        async move { Ok::<_, Infallible>(reply.await) }
+    });
     let io = TokioIo::new(Patient::new(stream, limits.body_timeout));
-    let mut connection = pin!(http.serve_connection(io, service));
-    let mut phase = server.app.phase.watch();
-    let mut opening = pin!(sleep(limits.header_timeout));
-    let mut opened = false;
+    let phase = server.app.phase.watch();
+    if is_h2 {
+        Box::pin(run(h2_settings(&limits).serve_connection(io, service), phase)).await;
+    } else {
+        run(h1_settings(&limits).serve_connection(io, service), phase).await;
+    }
+}
+
+/// Runs a connection, and closes it in good order when the gateway drains.
+async fn run(connection: impl GracefulConnection, mut phase: watch::Receiver<Stage>) {
+    let mut connection = pin!(connection);
     loop {
         tokio::select! {
             biased;
-            // What went wrong on a connection is between its client and HTTP; requests have told their own story.
             _ = connection.as_mut() => return,
             changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
                 (Ok(()), Stage::Draining) => connection.as_mut().graceful_shutdown(),
                 (Ok(()), Stage::Serving) => {}
                 (Ok(()), Stage::Closing) | (Err(_), _) => return,
             },
-            // Until the first request is there, hyper's own clock may not run yet.
-            () = opening.as_mut(), if !opened => {
-                opened = true;
-                if !begun.load(Ordering::Relaxed) {
-                    return server.app.metrics.turned_away("header_timeout");
-                }
-            }
         }
     }
 }
 
-fn settings(limits: &LimitsConfig) -> auto::Builder<TokioExecutor> {
-    let head_max = limits.header_bytes_max;
-    let mut http = auto::Builder::new(TokioExecutor::new());
-    // A request has at most 100 headers, which is hyper's own limit: stating one makes every request allocate for it.
-    http.http1()
-        .timer(TokioTimer::new())
+/// Whatever comes before HTTP, and which version of it comes.
+async fn open(server: &Server, stream: TcpStream) -> io::Result<(Wire, bool)> {
+    match server.tls.load_full() {
+        Some(tls) => {
+            let secured = TlsAcceptor::from(tls).accept(stream).await?;
+            let is_h2 = secured.get_ref().1.alpn_protocol() == Some(b"h2");
+            Ok((Stream::Secure(Box::new(secured)), is_h2))
+        }
+        None => {
+            let is_h2 = begins_as_h2(&stream).await?;
+            Ok((Stream::Plain(stream), is_h2))
+        }
+    }
+}
+
+/// Whether a client begins with HTTP/2's preface, whose method is no other's. Nothing is taken from the stream, so that
+/// HTTP/1 finds its first bytes in a fresh buffer of its own.
+async fn begins_as_h2(stream: &TcpStream) -> io::Result<bool> {
+    const METHOD: &[u8] = b"PRI";
+    let mut first = [0; METHOD.len()];
+    loop {
+        let seen = stream.peek(&mut first).await?;
+        if seen == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if seen == METHOD.len() || first[..seen] != METHOD[..seen] {
+            return Ok(first == METHOD);
+        }
+        // What is there stays readable: only time tells whether more comes.
+        sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// A request has at most 100 headers, which is hyper's own limit: stating one makes every request allocate for it.
+fn h1_settings(limits: &LimitsConfig) -> http1::Builder {
+    let head_max = usize::try_from(limits.header_bytes_max).unwrap_or(usize::MAX);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
-        .max_buf_size(usize::try_from(head_max).unwrap_or(usize::MAX).max(BUFFER_MIN));
-    http.http2()
-        .timer(TokioTimer::new())
+        .max_buf_size(head_max.max(BUFFER_MIN));
+    http
+}
+
+fn h2_settings(limits: &LimitsConfig) -> http2::Builder<TokioExecutor> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
-        .max_header_list_size(head_max)
+        .max_header_list_size(limits.header_bytes_max)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
@@ -114,6 +150,6 @@ mod tests {
             size_of::<F>()
         }
         let bytes = size(serve);
-        assert!(bytes <= 4096, "{bytes} bytes");
+        assert!(bytes <= 2048, "{bytes} bytes");
     }
 }
