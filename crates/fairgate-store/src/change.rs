@@ -57,6 +57,7 @@ impl Change {
             Self::PatchKey { id, .. } | Self::RotateKey { id } | Self::RevokeKey { id } => {
                 Concern { key: Some(id), ..none }
             }
+            Self::Note { .. } => none,
         }
     }
 
@@ -100,6 +101,10 @@ impl Change {
                 let revoked_at = before.revoked_at.or(Some(at));
                 let after = Key { revoked_at, ..before.clone() };
                 Ok(scribe.key("key.revoke", Some(before), after, None))
+            }
+            Self::Note { action, subject, after } => {
+                let statements = vec![scribe.audit(action, &subject, None, Some(after))];
+                Ok(Edit { statements, changed: nothing() })
             }
         }
     }

@@ -54,6 +54,7 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &Change) -> Result {
             },
         ),
         Change::PatchKey { patch, .. } => key(at, patch),
+        Change::Note { subject, .. } => name("subject", subject),
         Change::RemoveGroup { .. }
         | Change::RemoveTenant { .. }
         | Change::RotateKey { .. }

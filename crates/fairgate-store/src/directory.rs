@@ -203,6 +203,15 @@ pub enum Change {
         /// Its id.
         id: String,
     },
+    /// Changes nothing in the directory: leaves an audit entry for something that was done elsewhere.
+    Note {
+        /// What was done, such as `pool.hold`.
+        action: &'static str,
+        /// To which: 1 to 128 bytes, no control characters.
+        subject: String,
+        /// What it is now; no secret.
+        after: serde_json::Value,
+    },
 }
 
 /// What is new about a group; what is absent stays.

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
 use fairgate_runtime::{ChangeError, Closed, JournalStatus};
+use fairgate_store::Change;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::body::Body;
+use super::change::change;
 use super::path::Named;
 use crate::app::App;
 use crate::live::{Unavailable, algorithm};
@@ -254,6 +256,9 @@ async fn set_held(
         return Err(ApiError::new(status, "invalid_value", message).in_field("flow"));
     }
     let handle = named(app, &pool)?;
+    let action = if held { "pool.hold" } else { "pool.resume" };
+    let after = serde_json::json!({ "by": by, "flow": flow });
+    change(app, admin, Change::Note { action, subject: pool.clone(), after }).await?;
     let done = match held {
         true => handle.gate.hold(by.into(), &flow).await,
         false => handle.gate.resume(by.into(), &flow).await,

@@ -49,7 +49,8 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<Secret>> {
     Ok(secret)
 }
 
-fn now() -> UnixMicros {
+/// The system's time.
+pub(super) fn now() -> UnixMicros {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMicros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }

@@ -6,15 +6,35 @@ use std::sync::{Arc, Weak};
 use fairgate_config::{ConfigError, ConfigErrors, Plan, ProcessEnvironment, Reload};
 use fairgate_gateway::control::{Reloader, Reloading};
 use fairgate_gateway::{Gateway, ReloadError};
+use fairgate_store::Change;
+
+use super::first_start::now;
 
 /// Reads the file, checks it, and only then puts it in force.
 pub(super) async fn reload(gateway: &Gateway, file: &Path) -> Result<Plan, ConfigErrors> {
     let current = gateway.app().config.load_full();
     let reload = Reload::from_file(&current, file, &ProcessEnvironment)?;
-    gateway.reload(reload.next).await.map_err(|error| match error {
+    let plan = gateway.reload(reload.next).await.map_err(|error| match error {
         ReloadError::Config(errors) => errors,
         other => about(file, other.to_string()),
-    })
+    })?;
+    if !plan.is_empty() {
+        audit(gateway, &plan).await;
+    }
+    Ok(plan)
+}
+
+/// The configuration is in force whether this can be written or not.
+async fn audit(gateway: &Gateway, plan: &Plan) {
+    let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+    let note = Change::Note {
+        action: "config.reload",
+        subject: "configuration".into(),
+        after: serde_json::json!({ "changes": changes }),
+    };
+    if let Err(error) = gateway.app().store.change("config", now(), note).await {
+        tracing::error!(%error, "the reload is in force, and is not in the audit trail");
+    }
 }
 
 fn about(file: &Path, message: String) -> ConfigErrors {

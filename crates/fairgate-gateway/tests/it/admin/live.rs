@@ -114,7 +114,8 @@ async fn the_stream_ends_when_the_gateway_drains() {
     use http_body_util::BodyExt as _;
     let first = body.frame().await.expect("an event").expect("an event");
     assert!(first.into_data().expect("data").starts_with(b"event: live\n"));
-    let drained = tokio::spawn(it.gateway.drain(Duration::from_secs(1)));
+    let gateway = it.gateway;
+    let drained = tokio::spawn(async move { gateway.drain(Duration::from_secs(1)).await });
     assert!(body.frame().await.is_none(), "it is over");
     drained.await.expect("drained");
 }

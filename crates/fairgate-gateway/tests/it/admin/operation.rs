@@ -32,6 +32,10 @@ async fn a_held_flow_waits_until_it_is_resumed() {
     it.until(0, 1).await;
     let snapshot = it.app().pools.all()[0].gate.snapshot().await.expect("a pool");
     assert_eq!(snapshot.holds, [(Attribute::Tenant, "chat".into())]);
+    let trail = it.get("/api/v1/audit?limit=1").await.expect(200);
+    let entry = &trail["items"][0];
+    assert_eq!((&entry["action"], &entry["subject"]), (&json!("pool.hold"), &json!("sim")));
+    assert_eq!(entry["after"], json!({"by": "tenant", "flow": "chat"}));
     it.post("/api/v1/pools/sim/resume", flow.clone()).await.expect(200);
     drop(asking.await.expect("granted"));
     assert_eq!(it.post("/api/v1/pools/none/hold", flow.clone()).await.refused(404), "not_found");
