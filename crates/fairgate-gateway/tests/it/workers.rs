@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairgate_config::HealthConfig;
-use fairgate_sim::{Fault, Sim};
+use fairgate_sim::Fault;
 use fairgate_store::Outcome;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -287,7 +287,6 @@ async fn a_dialect_goes_only_to_workers_that_speak_it() {
     house.close().await;
     a.stop().await;
     b.stop().await;
-    let _: fn(Sim) = drop;
 }
 
 #[tokio::test]
