@@ -255,9 +255,10 @@ fn sum_of(name: &str, value: &Value) -> u64 {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .map(|(field, value)| match value.as_u64() {
-                Some(number) if field == name => number,
-                _ => sum_of(name, value),
+            .map(|(field, value)| match value {
+                // Numbers that may be wider than 64 bits are written as text.
+                Value::String(number) if field == name => number.parse().unwrap(),
+                value => sum_of(name, value),
             })
             .sum(),
         Value::Array(items) => items.iter().map(|item| sum_of(name, item)).sum(),
