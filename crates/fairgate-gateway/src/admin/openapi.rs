@@ -12,7 +12,7 @@ use super::{
     pools, requests, tenants, usage,
 };
 
-/// What a path says where it is asked in a way that all paths refuse.
+/// Made once, at the first use.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let mut document = serde_json::to_value(Api::openapi()).unwrap_or_default();
     complete(&mut document);

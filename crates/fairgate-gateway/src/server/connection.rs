@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairgate_config::LimitsConfig;
@@ -53,15 +54,25 @@ pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
         Ok(Err(_)) => return server.app.metrics.turned_away("connection_broken"),
         Err(_) => return server.app.metrics.turned_away("header_timeout"),
     };
-    let app = server.app.clone();
+    let begun = Arc::new(AtomicBool::new(!is_h2));
+    let (app, begins) = (server.app.clone(), begun.clone());
     let service = service_fn(move |request| {
+        begins.store(true, Ordering::Relaxed);
         let reply = dispatch(app.clone(), door.clone(), request);
         async move { Ok::<_, Infallible>(reply.await) }
     });
     let io = TokioIo::new(Patient::new(stream, limits.body_timeout));
     let phase = server.app.phase.watch();
     if is_h2 {
-        Box::pin(run(h2_settings(&limits).serve_connection(io, service), phase)).await;
+        let connection = h2_settings(&limits).serve_connection(io, service);
+        let patience = limits.header_timeout;
+        Box::pin(async {
+            tokio::select! {
+                () = run(connection, phase) => {}
+                () = silence(&begun, patience) => server.app.metrics.turned_away("header_timeout"),
+            }
+        })
+        .await;
     } else {
         run(h1_settings(&limits).serve_connection(io, service), phase).await;
     }
@@ -80,6 +91,14 @@ async fn run(connection: impl GracefulConnection, mut phase: watch::Receiver<Sta
                 (Ok(()), Stage::Closing) | (Err(_), _) => return,
             },
         }
+    }
+}
+
+/// Ends where no request begins in time. hyper watches over heads of HTTP/1, but not over HTTP/2's preface.
+async fn silence(begun: &AtomicBool, patience: Duration) {
+    sleep(patience).await;
+    if begun.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! Making a connection to a backend.
 
 use std::io;
-use std::sync::Arc;
 
 use fairgate_config::UpstreamConfig;
 use http::uri::Scheme;
@@ -75,8 +74,3 @@ impl Connector {
 
 /// What a connection to a backend runs over.
 pub(super) type Wire = TokioIo<Stream<tokio_rustls::client::TlsStream<TcpStream>>>;
-
-const _: fn() = || {
-    fn shared<T: Send + Sync>() {}
-    shared::<Arc<Connector>>();
-};

@@ -246,7 +246,7 @@ async fn a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind() 
 async fn an_error_of_the_upstream_goes_through_as_it_is() {
     let mut upstream = Scripted::start().await;
     let house = house(&upstream.url()).await;
-    for (status, retry_after) in [(400, None), (422, None), (429, Some("7")), (500, None)] {
+    for status in [400, 422, 429, 500] {
         let question = post(CHAT, &chat(false)).key(&house.key);
         let addr = house.gateway.addr();
         let asking = tokio::spawn(async move { question.ask(addr).await });
@@ -258,7 +258,6 @@ async fn an_error_of_the_upstream_goes_through_as_it_is() {
         let row = house.rows().await.pop().unwrap();
         assert_eq!((row.status, row.outcome, row.charged), (status, Outcome::UpstreamError, 0));
         assert_eq!(row.code.as_deref(), Some("upstream_status"));
-        let _ = retry_after;
     }
     house.close().await;
 }

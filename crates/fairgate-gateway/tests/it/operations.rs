@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use fairgate_core::decision::Decision;
 use fairgate_gateway::{Gateway, GatewayOptions, ReloadError};
-use fairgate_journal::Reader;
+use fairgate_journal::{Reader, Writer};
 use fairgate_sim::Fault;
 use fairgate_store::{KeyHash, Limits, Outcome, Store, StoreOptions};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::client::{get, piece, post};
+use crate::support::client::{piece, post};
 use crate::support::scripted::Scripted;
 use crate::support::{Folder, SOON, beside, config, house, house_in, house_with, rows, sim};
 
@@ -243,14 +243,27 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
     sim.stop().await;
 }
 
-/// The tokens that the root's flows were served.
-fn served(snapshot: &fairgate_core::snapshot::Snapshot) -> u128 {
-    let text = format!("{snapshot:?}");
-    let numbers = text.split("served: ").skip(1).filter_map(|rest| {
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse::<u128>().ok()
-    });
-    numbers.sum()
+/// The tokens that all flows were served, as a state file would say.
+fn served(snapshot: &fairgate_core::snapshot::Snapshot) -> u64 {
+    let mut writer = Writer::new(Vec::new());
+    writer.write_snapshot(snapshot).unwrap();
+    let state: Value = serde_json::from_slice(&writer.into_inner()).unwrap();
+    sum_of("served", &state)
+}
+
+fn sum_of(name: &str, value: &Value) -> u64 {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(field, value)| match value {
+                // Numbers that may be wider than 64 bits are written as text.
+                Value::String(number) if field == name => number.parse().unwrap(),
+                value => sum_of(name, value),
+            })
+            .sum(),
+        Value::Array(items) => items.iter().map(|item| sum_of(name, item)).sum(),
+        _ => 0,
+    }
 }
 
 /// Runs every journal of the pool again, and checks that each request was granted once.
@@ -290,6 +303,5 @@ async fn what_cannot_start_says_why() {
     });
     let error = Gateway::start(options(configuration)).await.err().unwrap().to_string();
     assert!(error.contains("no.pem"), "{error}");
-    assert!(get("/").headers.is_empty());
     sim.stop().await;
 }
