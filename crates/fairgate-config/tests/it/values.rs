@@ -79,7 +79,7 @@ fn embedded_is_what_a_file_could_say() {
 listen: 127.0.0.1:7000
 data_dir: data
 journal: {}
-upstreams: [{name: sim, url: http://127.0.0.1:4567, slots: 8}]
+upstreams: [{name: sim, url: http://127.0.0.1:4567, slots: 8, dialects: [openai, anthropic]}]
 pools: [{name: sim, models: [sim], workers: [sim]}]
 ";
     let listen = "127.0.0.1:7000".parse().expect("an address");
