@@ -7,13 +7,20 @@ use crate::python::{self, Venv, target};
 use crate::step::Step;
 use crate::{Refusal, cargo, tools};
 
-/// `cargo xtask test sdk`: the official SDKs, and schemathesis on the admin API, against `fairgate serve`.
+/// `cargo xtask test sdk`: the same, with the binary built first.
+pub(crate) fn sdk_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let mut steps = vec![cargo("fairgate for the SDKs", &["build", "-p", "fairgate"])];
+    steps.extend(sdk_steps(root)?);
+    Ok(steps)
+}
+
+/// The official SDKs, and schemathesis on the admin API, against `fairgate serve`; the binary is there, as
+/// `cargo test --workspace` leaves it.
 pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut venv = python::venv(root, "sdk-tests", "tests/sdk/requirements.txt")?;
     let mut node = node_modules(root, "sdk-tests", "tests/sdk")?;
     let mut steps = venv.take_steps();
     steps.append(&mut node.steps);
-    steps.push(cargo("fairgate for the SDKs", &["build", "-p", "fairgate"]));
     let binary = target(root).join("debug/fairgate");
     let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/sdk"];
     steps.push(

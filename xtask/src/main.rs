@@ -62,7 +62,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     let steps = match args {
         ["test"] => test::steps(&root)?,
         ["test", "python"] => python::steps_alone(&root)?,
-        ["test", "sdk"] => gateway::sdk_steps(&root)?,
+        ["test", "sdk"] => gateway::sdk_steps_alone(&root)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["soak", rest @ ..] => gateway::soak_steps(&root, rest),
