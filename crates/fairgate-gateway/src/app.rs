@@ -29,7 +29,7 @@ pub struct App {
     /// The pools and their upstreams.
     pub pools: Pools,
     /// The hash of the admin token.
-    pub admin_token: KeyHash,
+    pub admin_token: ArcSwap<KeyHash>,
     /// What the control plane keeps.
     pub control: Control,
     /// Whether it serves, drains or closes.

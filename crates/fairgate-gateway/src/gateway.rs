@@ -120,7 +120,7 @@ impl Gateway {
             limits: Limits::new(),
             metrics: Metrics::new(),
             pools,
-            admin_token,
+            admin_token: ArcSwap::from_pointee(admin_token),
             control: Control::new(),
             phase: Phase::new(),
             ids: RequestIds::new().map_err(StartError::Random)?,
@@ -172,6 +172,9 @@ impl Gateway {
         // From here on nothing can fail.
         self.app.pools.switch(prepared, next.drain_grace).await;
         self.server.tls.store(tls);
+        if let Some(token) = &next.admin.token {
+            self.app.admin_token.store(Arc::new(KeyHash::of(token.expose().as_bytes())));
+        }
         self.app.config.store(Arc::new(next));
         // A new policy has forgotten what the directory says.
         if let Err(error) = sync::refresh(&self.app).await {

@@ -40,7 +40,7 @@ impl Viewer {
 
     fn of(headers: &HeaderMap, app: &App) -> Result<Self, ApiError> {
         let secret = presented_secret(headers).map_err(|problem| denied(app, problem))?;
-        if same(KeyHash::of(secret), app.admin_token) {
+        if same(KeyHash::of(secret), **app.admin_token.load()) {
             return Ok(Self::Admin);
         }
         let caller = app.identity.caller(headers, unix_now());
@@ -50,7 +50,8 @@ impl Viewer {
 
 /// Whether the admin token was presented.
 pub(super) fn is_admin(headers: &HeaderMap, app: &App) -> bool {
-    presented_secret(headers).is_ok_and(|secret| same(KeyHash::of(secret), app.admin_token))
+    presented_secret(headers)
+        .is_ok_and(|secret| same(KeyHash::of(secret), **app.admin_token.load()))
 }
 
 impl FromRequestParts<Arc<App>> for Viewer {
