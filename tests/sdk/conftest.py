@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,17 +22,31 @@ class Gateway:
 
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory):
+    """One gateway for all tests that only use it."""
+    with serving(tmp_path_factory.mktemp("data")) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def own_gateway(tmp_path):
+    """A gateway for a test that may change everything about it."""
+    with serving(tmp_path / "data") as gateway:
+        yield gateway
+
+
+@contextmanager
+def serving(data):
     binary = os.environ.get("FAIRGATE_BIN")
     if not binary:
         pytest.fail("FAIRGATE_BIN names no binary; run these tests with `cargo xtask test`")
-    data = tmp_path_factory.mktemp("data")
-    log = (data / "serve.log").open("w")
-    process = subprocess.Popen(
-        [binary, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data)],
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-    )
+    data.mkdir(exist_ok=True)
+    with (data / "serve.log").open("w") as log:
+        process = subprocess.Popen(
+            [binary, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     try:
         url, key = None, None
         printed = []
@@ -45,7 +60,7 @@ def gateway(tmp_path_factory):
         token = (data / "admin-token").read_text().strip()
         yield Gateway(url, key, token, binary, data)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0, (data / "serve.log").read_text()
+        assert process.wait(timeout=60) == 0, (data / "serve.log").read_text()
     finally:
         process.kill()
         process.wait()

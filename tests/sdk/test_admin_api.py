@@ -5,19 +5,22 @@ import sys
 from pathlib import Path
 
 
-def test_schemathesis_finds_nothing(gateway, tmp_path):
+def test_schemathesis_finds_nothing(own_gateway, tmp_path):
     program = Path(sys.executable).parent / "schemathesis"
     done = subprocess.run(
         [
             str(program),
             "run",
-            f"{gateway.url}/api/v1/openapi.json",
+            f"{own_gateway.url}/api/v1/openapi.json",
             "--header",
-            f"Authorization: Bearer {gateway.admin_token}",
+            f"Authorization: Bearer {own_gateway.admin_token}",
             "--checks",
             "all",
+            # It never ends; the gateway's own tests read it.
+            "--exclude-path",
+            "/api/v1/fairshare/live/stream",
             "--max-examples",
-            "40",
+            "100",
             "--seed",
             "7",
             "--workers",
