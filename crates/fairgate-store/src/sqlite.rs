@@ -1,6 +1,7 @@
 //! The store on SQLite: one thread that writes, a few connections that read, one process per file.
 
 mod batch;
+mod checkpoint;
 mod columns;
 mod file;
 mod queries;
@@ -51,14 +52,16 @@ impl Sqlite {
             let place = Place::new(&path)?;
             let lock = place.lock()?;
             let (writer, resolved) = Writer::new(place.writer()?, lock)?;
-            Ok((place, writer, resolved))
+            let checkpointer = place.checkpointer()?;
+            Ok((place, writer, checkpointer, resolved))
         };
-        let (place, writer, resolved) = blocking(opened).await?;
+        let (place, writer, checkpointer, resolved) = blocking(opened).await?;
         let (sender, inbox) = mpsc::channel(options.pending_max.max(1));
-        std::thread::Builder::new()
-            .name("fairgate-store".to_owned())
-            .spawn(move || writer.run(inbox))
-            .map_err(|problem| StoreError::Database(format!("no thread to write: {problem}")))?;
+        let checkpointer = checkpointer.map(beside).transpose()?;
+        thread("fairgate-store", move || {
+            // The log has one user less before the file is free.
+            writer.run(inbox, checkpointer);
+        })?;
         let place = matches!(place, Place::File(_)).then_some(place);
         let readers = Readers { place, idle: Mutex::default(), turns: Semaphore::new(READERS) };
         Ok((Self { writer: sender, readers: Arc::new(readers) }, resolved))
@@ -180,6 +183,31 @@ impl Readers {
 }
 
 /// Runs what blocks on a thread that may.
+/// A thread, and what ends it.
+pub(super) struct Beside {
+    stop: std::sync::mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Beside {
+    /// Ends it and waits for that.
+    pub(super) fn end(self) {
+        drop(self.stop);
+        let _ = self.thread.join();
+    }
+}
+
+fn beside(connection: Connection) -> Result<Beside> {
+    let (stop, stopped) = std::sync::mpsc::channel();
+    let thread = thread("fairgate-store-log", move || checkpoint::run(&connection, &stopped))?;
+    Ok(Beside { stop, thread })
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map_err(|problem| StoreError::Database(format!("no thread to write: {problem}")))
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -90,13 +90,23 @@ impl Place {
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         // In KiB: the pages that the indices of a busy ledger touch.
         connection.pragma_update(None, "cache_size", -32 * 1024)?;
-        // In pages of 4 KiB: rarer checkpoints write a page that changed often only once.
-        connection.pragma_update(None, "wal_autocheckpoint", 4_096)?;
+        // In pages of 4 KiB. A checkpoint waits for the disk, and everybody who waits for a commit waits with it: the
+        // checkpointer has done nearly all of that work before the writer comes to it.
+        connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
         // In bytes: what the log is cut to after a burst.
         connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
         connection.set_prepared_statement_cache_capacity(64);
         migrate(&connection)?;
         Ok(connection)
+    }
+
+    /// A connection for the checkpointer; none for a database in memory, which has no log.
+    pub(super) fn checkpointer(&self) -> Result<Option<Connection>> {
+        let Self::File(path) = self else { return Ok(None) };
+        let connection = Connection::open(path).map_err(|problem| failed(path, "open", problem))?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        Ok(Some(connection))
     }
 
     /// A connection that only reads; none for a database in memory, which only its one connection can see.

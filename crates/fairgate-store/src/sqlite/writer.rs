@@ -4,6 +4,7 @@
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::Beside;
 use super::batch::{Batch, Held};
 use super::file::FileLock;
 use super::queries;
@@ -59,8 +60,8 @@ impl Writer {
         Ok((Self { connection, held, stale: false, orphans, _lock: lock }, resolved))
     }
 
-    /// Writes until it is told to close, or until nobody is left who could ask.
-    pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+    /// Writes until it is told to close, or until nobody is left who could ask. Then the checkpointer ends too.
+    pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Command>, checkpointer: Option<Beside>) {
         let mut commands = Vec::with_capacity(BATCH_MAX);
         let mut closers = Vec::new();
         loop {
@@ -86,6 +87,9 @@ impl Writer {
             reads.into_iter().for_each(|read| read(&self.connection));
         }
         // The file is free before anyone hears that it is closed.
+        if let Some(checkpointer) = checkpointer {
+            checkpointer.end();
+        }
         drop(self);
         for reply in closers {
             let _ = reply.send(Ok(()));
