@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// How often. The log grows by what is written in between.
-const EVERY: Duration = Duration::from_millis(500);
+/// How often. While the disk takes a checkpoint, commits can wait for it too, so few is better than many; the log grows
+/// by what is written in between.
+const EVERY: Duration = Duration::from_secs(5);
 
 /// Runs until the other end of `stop` is gone.
 pub(super) fn run(connection: &Connection, stop: &Receiver<()>) {
