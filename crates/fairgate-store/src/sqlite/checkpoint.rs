@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// How often. While the disk takes a checkpoint, commits can wait for it too, so few is better than many; the log grows
-/// by what is written in between.
-const EVERY: Duration = Duration::from_secs(5);
+/// How often. Commits wait for the disk while it takes a checkpoint, the longer the more there is in it: every 500 ms
+/// gave a p99 of 2 to 3 ms where every 5 s gave 30 to 40 ms.
+const EVERY: Duration = Duration::from_millis(500);
 
 /// Runs until the other end of `stop` is gone.
 pub(super) fn run(connection: &Connection, stop: &Receiver<()>) {
