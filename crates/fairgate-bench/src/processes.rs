@@ -83,6 +83,41 @@ impl Program {
     }
 }
 
+/// How long a program may take to start; LiteLLM takes ten seconds on its own.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Starts a program that listens, with its log in a folder, and waits until it does.
+pub(crate) fn start(
+    name: &str,
+    command: &mut Command,
+    folder: &Path,
+    addr: SocketAddr,
+) -> Result<Program> {
+    let log = folder.join(format!("{name}.log"));
+    let mut program = Program::start(name, command, &log)?;
+    program.wait_for(addr, PATIENCE).with_context(|| tail(&log))?;
+    Ok(program)
+}
+
+/// What an admin command of the gateway's binary says about the gateway at `addr` whose data is in `data`.
+pub(crate) fn admin(
+    fairgate: &Path,
+    addr: SocketAddr,
+    data: &Path,
+    args: &[&str],
+) -> Result<serde_json::Value> {
+    let output = Command::new(fairgate)
+        .args(args)
+        .arg("--json")
+        .env("FAIRGATE_URL", format!("http://{addr}"))
+        .env("FAIRGATE_ADMIN_TOKEN_FILE", data.join("admin-token"))
+        .output()?;
+    if !output.status.success() {
+        bail!("fairgate {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+    }
+    serde_json::from_slice(&output.stdout).with_context(|| format!("fairgate {}", args.join(" ")))
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
         // What it started goes first: a parent may start its children anew.
@@ -133,7 +168,7 @@ pub(crate) fn free_addr() -> Result<SocketAddr> {
 }
 
 /// The last lines of a log, for an error.
-pub(crate) fn tail(log: &Path) -> String {
+fn tail(log: &Path) -> String {
     let Ok(file) = File::open(log) else { return String::new() };
     let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
     lines[lines.len().saturating_sub(15)..].join("\n")

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value;
 
-use crate::processes::{Program, free_addr, tail};
+use crate::processes::{self, Program, free_addr, start};
 use clients::{Clients, Seen};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,16 +169,7 @@ impl<'a> Stage<'a> {
     }
 
     fn admin(&self, args: &[&str]) -> Result<Value> {
-        let output = Command::new(&self.options.fairgate)
-            .args(args)
-            .arg("--json")
-            .env("FAIRGATE_URL", format!("http://{}", self.addr))
-            .env("FAIRGATE_ADMIN_TOKEN_FILE", self.folder.join("data/admin-token"))
-            .output()?;
-        if !output.status.success() {
-            bail!("fairgate {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
-        }
-        serde_json::from_slice(&output.stdout).with_context(|| args.join(" "))
+        processes::admin(&self.options.fairgate, self.addr, &self.folder.join("data"), args)
     }
 }
 
@@ -193,13 +184,6 @@ fn gateway(options: &Options, folder: &Path, addr: SocketAddr, name: &str) -> Re
     let mut command = Command::new(&options.fairgate);
     command.args(["serve", "--config"]).arg(folder.join("fairgate.yaml"));
     start(name, &mut command, folder, addr)
-}
-
-fn start(name: &str, command: &mut Command, folder: &Path, addr: SocketAddr) -> Result<Program> {
-    let log = folder.join(format!("{name}.log"));
-    let mut program = Program::start(name, command, &log)?;
-    program.wait_for(addr, PATIENCE).with_context(|| tail(&log))?;
-    Ok(program)
 }
 
 fn config(addr: SocketAddr, folder: &Path, workers: &[SocketAddr]) -> String {

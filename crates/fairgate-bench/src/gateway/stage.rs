@@ -5,17 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::{Options, hold};
 use crate::http::Ask;
-use crate::processes::{Program, free_addr, tail};
-
-/// How long a program may take to start; LiteLLM takes ten seconds on its own.
-const PATIENCE: Duration = Duration::from_secs(90);
+use crate::processes::{Program, admin, free_addr, start};
 
 /// What requests go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +66,7 @@ impl Stage {
         let upstream = free_addr()?;
         let mut sim = Command::new(&options.sim);
         sim.args(["--trivial", "--listen", &upstream.to_string()]);
-        let direct = start("upstream", &mut sim, &folder, upstream)?;
+        let direct = Rc::new(start("upstream", &mut sim, &folder, upstream)?);
         let mut targets = vec![target(Kind::Direct, direct, upstream, &[])];
         targets.push(nginx(&folder, upstream)?);
         let (gateway, addr, key) = fairgate(options, &folder, "fairgate", upstream, 256, None)?;
@@ -113,9 +109,8 @@ impl Stage {
         };
         let (stream, waiting) = (ask(150, true, 100), ask(1, false, hold::BODY_BYTES - 120));
         let folder = self.folder.join("hold-data");
-        let url = format!("http://{addr}");
         let queued = async || {
-            let live = admin(options, &url, &folder, &["live", "--json"])?;
+            let live = admin(&options.fairgate, addr, &folder, &["live"])?;
             let number = |name: &str| live.get(name).and_then(Value::as_u64);
             let (flying, waiting) = (number("global_in_flight"), number("global_queued"));
             let numbers = flying.zip(waiting).with_context(|| format!("live says {live}"))?;
@@ -129,18 +124,6 @@ impl Stage {
         self.targets.clear();
         Ok(fs::remove_dir_all(&self.folder)?)
     }
-}
-
-fn start(
-    name: &str,
-    command: &mut Command,
-    folder: &Path,
-    addr: SocketAddr,
-) -> Result<Rc<Program>> {
-    let log = folder.join(format!("{name}.log"));
-    let mut program = Program::start(name, command, &log)?;
-    program.wait_for(addr, PATIENCE).with_context(|| tail(&log))?;
-    Ok(Rc::new(program))
 }
 
 fn target(kind: Kind, program: Rc<Program>, addr: SocketAddr, headers: &[(&str, &str)]) -> Target {
@@ -183,7 +166,7 @@ fn nginx(folder: &Path, upstream: SocketAddr) -> Result<Target> {
     )?;
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(&conf);
-    Ok(target(Kind::Nginx, start("nginx", &mut command, folder, addr)?, addr, &[]))
+    Ok(target(Kind::Nginx, Rc::new(start("nginx", &mut command, folder, addr)?), addr, &[]))
 }
 
 /// A gateway with one pool, one tenant and one key.
@@ -210,26 +193,12 @@ fn fairgate(
     )?;
     let mut command = Command::new(&options.fairgate);
     command.args(["serve", "--config"]).arg(&conf);
-    let program = start(name, &mut command, folder, addr)?;
-    let url = format!("http://{addr}");
-    admin(options, &url, &data, &["group", "add", "bench", "--json"])?;
-    admin(options, &url, &data, &["tenant", "add", "bench", "--group", "bench", "--json"])?;
-    let key = admin(options, &url, &data, &["key", "create", "bench", "--json"])?;
+    let program = Rc::new(start(name, &mut command, folder, addr)?);
+    admin(&options.fairgate, addr, &data, &["group", "add", "bench"])?;
+    admin(&options.fairgate, addr, &data, &["tenant", "add", "bench", "--group", "bench"])?;
+    let key = admin(&options.fairgate, addr, &data, &["key", "create", "bench"])?;
     let secret = key.get("secret").and_then(Value::as_str).map(str::to_owned);
     Ok((program, addr, secret.with_context(|| format!("no secret in {key}"))?))
-}
-
-/// What an admin command of the binary says.
-fn admin(options: &Options, url: &str, data: &Path, args: &[&str]) -> Result<Value> {
-    let output = Command::new(&options.fairgate)
-        .args(args)
-        .env("FAIRGATE_URL", url)
-        .env("FAIRGATE_ADMIN_TOKEN_FILE", data.join("admin-token"))
-        .output()?;
-    if !output.status.success() {
-        bail!("fairgate {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("fairgate {}", args.join(" ")))
 }
 
 fn lite_llm(program: &Path, folder: &Path, upstream: SocketAddr) -> Result<Target> {
@@ -245,7 +214,7 @@ fn lite_llm(program: &Path, folder: &Path, upstream: SocketAddr) -> Result<Targe
     let mut command = Command::new(program);
     command.arg("--config").arg(&conf).args(["--host", "127.0.0.1", "--num_workers", "1"]);
     command.args(["--port", &addr.port().to_string()]).env("LITELLM_MODE", "PRODUCTION");
-    let started = start("litellm", &mut command, folder, addr)?;
+    let started = Rc::new(start("litellm", &mut command, folder, addr)?);
     Ok(target(Kind::LiteLlm, started, addr, &[("authorization", "Bearer sk-bench")]))
 }
 
@@ -253,7 +222,7 @@ fn portkey(script: &Path, folder: &Path, upstream: SocketAddr) -> Result<Target>
     let addr = free_addr()?;
     let mut command = Command::new("node");
     command.arg(script).arg(format!("--port={}", addr.port())).arg("--headless");
-    let started = start("portkey", &mut command, folder, addr)?;
+    let started = Rc::new(start("portkey", &mut command, folder, addr)?);
     let host = format!("http://{upstream}/v1");
     let headers = [
         ("authorization", "Bearer none"),
