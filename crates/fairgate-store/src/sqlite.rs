@@ -5,12 +5,14 @@ mod checkpoint;
 mod columns;
 mod file;
 mod queries;
+mod spool;
+mod turns;
 mod writer;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use rusqlite::Connection;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::directory::{Change, Changed, Directory, UnixMicros};
 use crate::error::StoreError;
@@ -22,7 +24,9 @@ use crate::rows::Columns;
 use crate::sql;
 use crate::store::StoreOptions;
 use file::Place;
-use writer::{Command, Reply, Writer};
+use spool::Spool;
+use turns::Turns;
+use writer::{Asked, Command, Reply, Writer};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -32,7 +36,10 @@ const READERS: usize = 3;
 /// A database on SQLite.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
-    writer: mpsc::Sender<Command>,
+    writer: mpsc::Sender<Asked>,
+    turns: Turns,
+    /// None in memory.
+    spool: Option<Arc<Spool>>,
     readers: Arc<Readers>,
 }
 
@@ -48,30 +55,43 @@ struct Readers {
 impl Sqlite {
     pub(crate) async fn open(path: &str, options: &StoreOptions) -> Result<(Self, Resolved)> {
         let path = path.to_owned();
+        let turns = Turns::new(options.pending_max);
+        let writer_turns = turns.clone();
         let opened = move || -> Result<_> {
             let place = Place::new(&path)?;
             let lock = place.lock()?;
-            let (writer, resolved) = Writer::new(place.writer()?, lock)?;
+            let connection = place.writer()?;
+            let left = place.spool()?.map(|(spool, left)| (Arc::new(spool), left));
+            let spool = left.as_ref().map(|(spool, _)| spool.clone());
+            let (writer, resolved) = Writer::new(connection, left, writer_turns, lock)?;
             let checkpointer = place.checkpointer()?;
-            Ok((place, writer, checkpointer, resolved))
+            Ok((place, writer, spool, checkpointer, resolved))
         };
-        let (place, writer, checkpointer, resolved) = blocking(opened).await?;
-        let (sender, inbox) = mpsc::channel(options.pending_max.max(1));
+        let (place, writer, spool, checkpointer, resolved) = blocking(opened).await?;
+        let (sender, inbox) = mpsc::channel();
         let checkpointer = checkpointer.map(beside).transpose()?;
-        thread("fairgate-store", move || {
-            // The log has one user less before the file is free.
-            writer.run(inbox, checkpointer);
-        })?;
+        // The log has one user less before the file is free.
+        thread("fairgate-store", move || writer.run(&inbox, checkpointer))?;
         let place = matches!(place, Place::File(_)).then_some(place);
         let readers = Readers { place, idle: Mutex::default(), turns: Semaphore::new(READERS) };
-        Ok((Self { writer: sender, readers: Arc::new(readers) }, resolved))
+        Ok((Self { writer: sender, turns, spool, readers: Arc::new(readers) }, resolved))
     }
 
     /// Hands a command to the writer and waits for its answer. Once it is handed over, it is carried out, whether anyone
     /// waits or not.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
+        let turn = self.turns.next().await?;
+        self.ask_with(turn, command).await
+    }
+
+    async fn ask_with<T>(
+        &self,
+        turn: OwnedSemaphorePermit,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.writer.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
+        let asked = Asked { command: command(reply), turn: Some(turn) };
+        self.writer.send(asked).map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -79,13 +99,17 @@ impl Sqlite {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        if self.writer.is_closed() {
+        if self.turns.are_closed() {
             return Err(StoreError::Closed);
         }
         if self.readers.place.is_none() {
             return self
                 .ask(|reply| Command::Read(Box::new(move |it| drop(reply.send(query(it))))))
                 .await;
+        }
+        // Whoever has recorded a row finds it.
+        if self.spool.as_ref().is_some_and(|spool| spool.is_ahead()) {
+            self.ask(Command::Flush).await?;
         }
         let _turn = self.readers.turns.acquire().await.map_err(|_| StoreError::Closed)?;
         let readers = Arc::clone(&self.readers);
@@ -128,7 +152,24 @@ impl Sqlite {
     }
 
     pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {
-        self.ask(|reply| Command::Record(Box::new(attempt), reply)).await
+        let turn = self.turns.next().await?;
+        let attempt = Box::new(attempt);
+        let Some(spool) = &self.spool else {
+            return self.ask_with(turn, |reply| Command::Record(attempt, reply)).await;
+        };
+        match spool.put(attempt, turn) {
+            Ok(is_news) => {
+                if is_news {
+                    // A writer that is gone has left the row in its file, for the next one.
+                    let _ = self.writer.send(Asked { command: Command::Rows, turn: None });
+                }
+                Ok(())
+            }
+            Err((attempt, turn, problem)) => {
+                tracing::warn!(%problem, "a row goes to the database without a line of its own");
+                self.ask_with(turn, |reply| Command::Record(attempt, reply)).await
+            }
+        }
     }
 
     pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {
@@ -152,15 +193,14 @@ impl Sqlite {
     }
 
     pub(crate) async fn close(&self) -> Result<()> {
-        let closed = self.ask(Command::Close).await;
-        // What reads at this moment ends first.
+        // What reads at this moment ends first. SQLite tidies up its log with the last connection, if that one writes.
         let turns = u32::try_from(READERS).unwrap_or(1);
         if let Ok(all) = self.readers.turns.acquire_many(turns).await {
             self.readers.turns.close();
             self.readers.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
             drop(all);
         }
-        closed
+        self.ask(Command::Close).await
     }
 }
 
@@ -182,7 +222,6 @@ impl Readers {
     }
 }
 
-/// Runs what blocks on a thread that may.
 /// A thread, and what ends it.
 pub(super) struct Beside {
     stop: std::sync::mpsc::Sender<()>,
@@ -208,6 +247,7 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::threa
     started.map_err(|problem| StoreError::Database(format!("no thread to write: {problem}")))
 }
 
+/// Runs what blocks on a thread that may.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

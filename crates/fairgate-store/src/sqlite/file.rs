@@ -1,8 +1,9 @@
 //! The database's file: who has it, how it is opened, and its schema.
 //!
-//! Commits are written to the write-ahead log before anyone is told of them, and the log is synced at checkpoints
-//! (`synchronous = NORMAL`). A killed process therefore loses nothing that was acknowledged. When the *machine* loses power,
-//! the commits since the last checkpoint may be gone, newest first; the database itself stays sound.
+//! A row is in the kernel's hands ([`Spool`]) before anyone is told of it, and so is every other commit (the write-ahead
+//! log), which is synced at checkpoints (`synchronous = NORMAL`). A killed process therefore loses nothing that was
+//! acknowledged. When the *machine* loses power, what came since the last checkpoint, about half a second, may be gone,
+//! newest first; the database itself stays sound.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::columns::{first, run};
+use super::spool::Spool;
 use crate::error::StoreError;
+use crate::ledger::Attempt;
 use crate::migrations;
 use crate::rows::Columns;
 
@@ -100,6 +103,13 @@ impl Place {
         Ok(connection)
     }
 
+    /// The rows on their way, and those that an earlier process left; none for a database in memory.
+    pub(super) fn spool(&self) -> Result<Option<(Spool, Vec<Attempt>)>> {
+        let Self::File(path) = self else { return Ok(None) };
+        let opened = Spool::open(path);
+        opened.map(Some).map_err(|problem| failed(path, "open the rows beside", problem))
+    }
+
     /// A connection for the checkpointer; none for a database in memory, which has no log.
     pub(super) fn checkpointer(&self) -> Result<Option<Connection>> {
         let Self::File(path) = self else { return Ok(None) };
@@ -120,7 +130,8 @@ impl Place {
     }
 }
 
-fn private() -> OpenOptions {
+/// How files are opened that are for their owner's eyes only.
+pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]

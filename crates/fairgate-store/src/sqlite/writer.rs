@@ -1,13 +1,21 @@
-//! The one thread that writes. Whatever is pending when it is free goes into one transaction (group commit), and everybody
+//! The one thread that writes. What is pending when it is free goes into one transaction (group commit), and whoever waits
 //! is answered after the commit.
+//!
+//! Rows are acknowledged by the [`Spool`] before they come here, so the writer may wait a little for more of them; whoever
+//! waits for an answer does not wait for that.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Beside;
 use super::batch::{Batch, Held};
 use super::file::FileLock;
 use super::queries;
+use super::spool::{MANY, Row, Spool};
+use super::{Beside, Turns};
 use crate::directory::{Change, Changed, UnixMicros};
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Exhausted, Reservation, Resolved};
@@ -19,9 +27,26 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// How many commands one transaction takes.
 const BATCH_MAX: usize = 1_024;
+/// How long rows are collected before they are written.
+const COLLECT: Duration = Duration::from_millis(20);
+/// How long after a failure the rows that are left are tried again, at the latest.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long those who have a turn get to say what for, when the store closes. They need microseconds.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A command, and its place among those that may be pending.
+pub(super) struct Asked {
+    pub(super) command: Command,
+    pub(super) turn: Option<OwnedSemaphorePermit>,
+}
 
 /// What the writer is asked.
 pub(super) enum Command {
+    /// There are rows in the spool, or many of them.
+    Rows,
+    /// Answered once all rows of the spool are in the database.
+    Flush(Reply<()>),
+    /// A row that is not in the spool.
     Record(Box<Attempt>, Reply<()>),
     Reserve(Box<Reservation>, Reply<std::result::Result<(), Exhausted>>),
     Change(Box<(String, UnixMicros, Change)>, Reply<Changed>),
@@ -46,49 +71,64 @@ pub(super) struct Writer {
     stale: bool,
     /// Requests whose reservation was made for someone who had left in the meantime.
     orphans: Vec<String>,
+    /// None in memory.
+    spool: Option<Arc<Spool>>,
+    /// Rows that are acknowledged and not written yet: more than none only after a failure.
+    rows: Vec<Row>,
+    turns: Turns,
     _lock: Option<FileLock>,
 }
 
 impl Writer {
-    /// Takes over a database, and resolves what an earlier process left reserved.
-    pub(super) fn new(connection: Connection, lock: Option<FileLock>) -> Result<(Self, Resolved)> {
+    /// Takes over a database: brings in the rows that an earlier process had acknowledged, and resolves what it left
+    /// reserved.
+    pub(super) fn new(
+        connection: Connection,
+        spool: Option<(Arc<Spool>, Vec<Attempt>)>,
+        turns: Turns,
+        lock: Option<FileLock>,
+    ) -> Result<(Self, Resolved)> {
+        let (spool, left) = spool.unzip();
+        let left = left.unwrap_or_default();
         let mut held = held(&connection)?;
         let mut batch = Batch::begin(&connection, &mut held)?;
+        left.iter().try_for_each(|row| batch.record(row))?;
         let resolved = batch.resolve()?;
         batch.commit()?;
-        let orphans = Vec::new();
-        Ok((Self { connection, held, stale: false, orphans, _lock: lock }, resolved))
+        if let Some(spool) = &spool {
+            let failed =
+                |problem| StoreError::Database(format!("cannot empty the rows: {problem}"));
+            spool.clear().map_err(failed)?;
+        }
+        let (orphans, rows) = (Vec::new(), Vec::new());
+        let writer =
+            Self { connection, held, stale: false, orphans, spool, rows, turns, _lock: lock };
+        Ok((writer, resolved))
     }
 
     /// Writes until it is told to close, or until nobody is left who could ask. Then the checkpointer ends too.
-    pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Command>, checkpointer: Option<Beside>) {
-        let mut commands = Vec::with_capacity(BATCH_MAX);
+    pub(super) fn run(mut self, inbox: &Receiver<Asked>, checkpointer: Option<Beside>) {
         let mut closers = Vec::new();
+        while closers.is_empty() {
+            let Some(asked) = self.next(inbox) else { break };
+            self.serve(asked, &mut closers);
+        }
+        // Those who have a turn are still served, nobody else gets one.
+        self.turns.close();
+        let deadline = Instant::now() + LAST_WORDS;
         loop {
-            // Orphans are released at once; after a failure, together with what is asked next.
-            let idle = self.orphans.is_empty() || self.stale;
-            if idle && inbox.blocking_recv_many(&mut commands, BATCH_MAX) == 0 {
+            let asked = inbox.recv_timeout(Duration::from_millis(1)).ok();
+            self.serve(asked.into_iter().collect(), &mut closers);
+            if self.turns.taken() <= self.rows.len() || Instant::now() > deadline {
                 break;
             }
-            let mut reads = Vec::new();
-            let mut writes = Vec::with_capacity(commands.len());
-            for command in commands.drain(..) {
-                match command {
-                    Command::Read(read) => reads.push(read),
-                    Command::Close(reply) => {
-                        // Those who have sent are still served, nobody else is.
-                        inbox.close();
-                        closers.push(reply);
-                    }
-                    write => writes.push(write),
-                }
-            }
-            self.write(writes);
-            reads.into_iter().for_each(|read| read(&self.connection));
         }
-        // The file is free before anyone hears that it is closed.
+        // The files are free before anyone hears that they are closed.
         if let Some(checkpointer) = checkpointer {
             checkpointer.end();
+        }
+        if let Some(spool) = &self.spool {
+            spool.remove();
         }
         drop(self);
         for reply in closers {
@@ -96,13 +136,73 @@ impl Writer {
         }
     }
 
+    /// What to do next, once there is something; none when nobody is left who could ask.
+    fn next(&self, inbox: &Receiver<Asked>) -> Option<Vec<Asked>> {
+        let first = if self.rows.is_empty() && self.orphans.is_empty() {
+            Some(inbox.recv().ok()?)
+        } else {
+            // Orphans are released at once; after a failure, everything is tried again with what is asked next.
+            let patience = if self.stale { AGAIN } else { Duration::ZERO };
+            match inbox.recv_timeout(patience) {
+                Ok(asked) => Some(asked),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        };
+        let mut asked = Vec::new();
+        if let Some(first) = first {
+            let only_rows = matches!(first.command, Command::Rows);
+            asked.push(first);
+            if only_rows {
+                asked.extend(self.collect(inbox));
+            }
+            asked.extend(inbox.try_iter().take(BATCH_MAX));
+        }
+        Some(asked)
+    }
+
+    /// Lets rows come together, until there are many of them or somebody asks for something that cannot wait.
+    fn collect(&self, inbox: &Receiver<Asked>) -> Option<Asked> {
+        let until = Instant::now() + COLLECT;
+        loop {
+            let asked = inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
+            let waiting = self.spool.as_ref().map_or(0, |spool| spool.waiting());
+            if !matches!(asked.command, Command::Rows) || waiting >= MANY {
+                return Some(asked);
+            }
+        }
+    }
+
+    fn serve(&mut self, asked: Vec<Asked>, closers: &mut Vec<Reply<()>>) {
+        let mut turns = Vec::with_capacity(asked.len());
+        let mut reads = Vec::new();
+        let mut writes = Vec::with_capacity(asked.len());
+        for Asked { command, turn } in asked {
+            turns.push(turn);
+            match command {
+                Command::Rows => {}
+                Command::Read(read) => reads.push(read),
+                Command::Close(reply) => closers.push(reply),
+                write => writes.push(write),
+            }
+        }
+        if let Some(spool) = &self.spool {
+            spool.take(&mut self.rows);
+        }
+        self.write(writes);
+        reads.into_iter().for_each(|read| read(&self.connection));
+    }
+
     fn write(&mut self, commands: Vec<Command>) {
         let orphans = std::mem::take(&mut self.orphans);
-        if commands.is_empty() && orphans.is_empty() {
+        if commands.is_empty() && orphans.is_empty() && self.rows.is_empty() {
             return;
         }
         match self.transact(&commands, &orphans) {
             Ok(answers) => {
+                if let Some(spool) = &self.spool {
+                    spool.written(std::mem::take(&mut self.rows));
+                }
                 for (command, answer) in commands.into_iter().zip(answers) {
                     self.answer(command, answer);
                 }
@@ -112,7 +212,8 @@ impl Writer {
                 self.orphans = orphans;
                 self.roll_back();
                 let problem = problem.to_string();
-                tracing::error!(%problem, commands = commands.len(), "the store could not write");
+                let (commands_failed, rows_kept) = (commands.len(), self.rows.len());
+                tracing::error!(%problem, commands_failed, rows_kept, "the store could not write");
                 commands.into_iter().for_each(|command| refuse(command, &problem));
             }
         }
@@ -135,6 +236,7 @@ impl Writer {
         }
         let mut batch = Batch::begin(&self.connection, &mut self.held)?;
         orphans.iter().try_for_each(|request| batch.release(request))?;
+        self.rows.iter().try_for_each(|row| batch.record(&row.attempt))?;
         let answers = commands.iter().map(|command| apply(&mut batch, command)).collect();
         let answers: Result<Vec<_>> = answers;
         let answers = answers?;
@@ -144,7 +246,9 @@ impl Writer {
 
     fn answer(&mut self, command: Command, answer: Answer) {
         match (command, answer) {
-            (Command::Record(_, reply), Answer::Done) => drop(reply.send(Ok(()))),
+            (Command::Record(_, reply) | Command::Flush(reply), Answer::Done) => {
+                drop(reply.send(Ok(())))
+            }
             (Command::Reserve(reservation, reply), Answer::Reserved(reserved)) => {
                 let held = reserved.is_ok();
                 if reply.send(Ok(reserved)).is_err() && held {
@@ -176,7 +280,7 @@ fn apply<'a>(batch: &mut Batch<'a>, command: &'a Command) -> Result<Answer> {
             Answer::Changed(Box::new(batch.change(actor, *at, change)))
         }
         Command::Prune(before, _) => Answer::Pruned(batch.prune(*before)?),
-        Command::Read(_) | Command::Close(_) => Answer::Done,
+        Command::Rows | Command::Flush(_) | Command::Read(_) | Command::Close(_) => Answer::Done,
     })
 }
 
@@ -184,10 +288,12 @@ fn apply<'a>(batch: &mut Batch<'a>, command: &'a Command) -> Result<Answer> {
 fn refuse(command: Command, problem: &str) {
     let problem = StoreError::Database(problem.to_owned());
     match command {
-        Command::Record(_, reply) | Command::Close(reply) => drop(reply.send(Err(problem))),
+        Command::Record(_, reply) | Command::Flush(reply) | Command::Close(reply) => {
+            drop(reply.send(Err(problem)));
+        }
         Command::Reserve(_, reply) => drop(reply.send(Err(problem))),
         Command::Change(_, reply) => drop(reply.send(Err(problem))),
         Command::Prune(_, reply) => drop(reply.send(Err(problem))),
-        Command::Read(_) => {}
+        Command::Rows | Command::Read(_) => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use fairgate_store::{LedgerQuery, Limits, Store, StoreError, StoreOptions};
 
-use crate::database::{Kind, run};
+use crate::database::{Database, Kind, run};
 use crate::rows::{attempt, budgets, day, reservation, tenant};
 
 #[test]
@@ -25,7 +25,8 @@ fn one_process_per_file() {
 fn only_its_owner_can_read_the_file() {
     run(Kind::Sqlite, |database| async move {
         let _store = database.open().await;
-        for file in [database.name.clone(), format!("{}-wal", database.name)] {
+        let names = ["", "-wal", "-rows-0", "-rows-1"];
+        for file in names.map(|name| format!("{}{name}", database.name)) {
             let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap());
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
@@ -78,24 +79,70 @@ fn in_memory() {
     });
 }
 
-/// Rows that cannot be written are told, and the store goes on when there is room again.
+/// While somebody else holds the database for longer than the store waits, rows are safe beside it, and whoever asks is told.
 #[test]
-fn what_cannot_be_written_is_told() {
+fn rows_are_kept_while_the_database_takes_none() {
     run(Kind::Sqlite, |database| async move {
         let store = database.open().await;
         tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
         store.record(attempt("before", "chat", "k", 1)).await.unwrap();
         store.reserve(reservation("held", "chat", "k", 5)).await.unwrap().unwrap();
-        // Someone else holds the write lock for longer than the store waits.
         let other = rusqlite::Connection::open(&database.name).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let refused = store.record(attempt("held", "chat", "k", 1)).await;
+        store.record(attempt("held", "chat", "k", 1)).await.unwrap();
+        let refused = store.reserve(reservation("late", "chat", "k", 5)).await;
+        assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
+        let refused = store.attempts(LedgerQuery::default()).await;
         assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
         other.execute_batch("ROLLBACK").unwrap();
-        assert_eq!(day(&store, "chat").await, (1, 5));
-        store.record(attempt("held", "chat", "k", 1)).await.unwrap();
         assert_eq!(day(&store, "chat").await, (2, 0));
+        // Nobody asks: the store tries again by itself.
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        store.record(attempt("later", "chat", "k", 1)).await.unwrap();
+        let rows = beside(&database);
+        assert!(!rows.is_empty());
+        store.close().await.unwrap();
+        assert_eq!(beside(&database), rows, "what is closed without room keeps its rows");
+        other.execute_batch("ROLLBACK").unwrap();
+        let store = database.open().await;
+        assert_eq!(day(&store, "chat").await, (3, 0));
+        assert_eq!(store.attempts(LedgerQuery::default()).await.unwrap().len(), 3);
+        store.close().await.unwrap();
+        let left = [0, 1].map(|part| std::fs::exists(part_of(&database, part)).unwrap());
+        assert_eq!(left, [false, false]);
     });
+}
+
+/// The row came into the database, and the process was killed before the row's line was gone.
+#[test]
+fn a_row_in_both_places_is_charged_once() {
+    run(Kind::Sqlite, |database| async move {
+        let store = database.open().await;
+        tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
+        let other = rusqlite::Connection::open(&database.name).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        store.record(attempt("once", "chat", "k", 3)).await.unwrap();
+        let rows = beside(&database);
+        other.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(day(&store, "chat").await, (3, 0));
+        store.close().await.unwrap();
+        std::fs::write(part_of(&database, 1), &rows).unwrap();
+        let store = database.open().await;
+        assert_eq!(day(&store, "chat").await, (3, 0));
+        assert_eq!(store.attempts(LedgerQuery::default()).await.unwrap().len(), 1);
+    });
+}
+
+fn part_of(database: &Database, part: u8) -> String {
+    format!("{}-rows-{part}", database.name)
+}
+
+/// The lines beside the database.
+fn beside(database: &Database) -> Vec<u8> {
+    [0, 1]
+        .iter()
+        .flat_map(|&part| std::fs::read(part_of(database, part)).unwrap_or_default())
+        .collect()
 }
 
 /// Questions about a part of a large ledger must not read all of it.
