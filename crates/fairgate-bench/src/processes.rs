@@ -120,13 +120,18 @@ pub(crate) fn admin(
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // What it started goes first: a parent may start its children anew.
-        for process in family(self.child.id()).iter().rev() {
-            let pid = process.pid.to_string();
-            let _ = Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status();
+        // A parent may start its children anew: it stands still before they are counted, and goes first.
+        signal("-STOP", self.child.id());
+        for process in family(self.child.id()) {
+            signal("-KILL", process.pid);
         }
         let _ = self.child.wait();
     }
+}
+
+fn signal(name: &str, pid: u32) {
+    let pid = pid.to_string();
+    let _ = Command::new("kill").args([name, &pid]).stderr(Stdio::null()).status();
 }
 
 struct Stat {

@@ -1,6 +1,7 @@
 //! One connection: TLS, then HTTP/1.1 or HTTP/2, bounded in what a client may hold open or leave undone.
 
 use std::convert::Infallible;
+use std::hint::black_box;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -74,7 +75,13 @@ pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
         })
         .await;
     } else {
-        run(h1_settings(&limits).serve_connection(io, service), phase).await;
+        // hyper makes a buffer for what it will write, now, and one for what it will read, later. Memory that the last
+        // connection read into would become the former and stay resident while the request waits, for nothing; set aside,
+        // it becomes the latter. With ten thousand who wait that is 26 MB.
+        let set_aside = black_box(Vec::<u8>::with_capacity(BUFFER_MIN));
+        let connection = h1_settings(&limits).serve_connection(io, service);
+        drop(set_aside);
+        run(connection, phase).await;
     }
 }
 
