@@ -22,6 +22,14 @@ pub(crate) struct Page {
     pub(crate) events: u64,
 }
 
+impl Page {
+    /// Puts another page behind this one.
+    pub(crate) fn append(&mut self, mut next: Self) {
+        self.bytes.append(&mut next.bytes);
+        self.events += next.events;
+    }
+}
+
 impl Tape {
     /// Starts to keep events.
     pub(crate) fn run(&mut self) {
