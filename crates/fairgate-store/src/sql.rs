@@ -321,6 +321,10 @@ pub(crate) const PRUNE_ROWS: i64 = 1_000;
 pub(crate) const DROP_LOST: &str = "DELETE FROM attempts WHERE request = $1 AND outcome = 'lost' \
      RETURNING request, tenant, key_id, started_at, charged";
 
+/// The same, where the guess is about this very attempt.
+pub(crate) const DROP_LOST_ATTEMPT: &str = "DELETE FROM attempts WHERE request = $1 AND attempt = $2 \
+     AND outcome = 'lost' RETURNING request, tenant, key_id, started_at, charged";
+
 /// How far a request had got.
 pub(crate) const ATTEMPTS_MADE: &str =
     "SELECT COALESCE(MAX(attempt), 0) FROM attempts WHERE request = $1";

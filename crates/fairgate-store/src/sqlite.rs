@@ -9,6 +9,7 @@ mod spool;
 mod turns;
 mod writer;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use rusqlite::Connection;
@@ -24,7 +25,7 @@ use crate::rows::Columns;
 use crate::sql;
 use crate::store::StoreOptions;
 use file::Place;
-use spool::Spool;
+use spool::{Back, Spool};
 use turns::Turns;
 use writer::{Asked, Command, Reply, Writer};
 
@@ -38,6 +39,7 @@ const READERS: usize = 3;
 pub(crate) struct Sqlite {
     writer: mpsc::Sender<Asked>,
     turns: Turns,
+    failing: Arc<AtomicBool>,
     /// None in memory.
     spool: Option<Arc<Spool>>,
     readers: Arc<Readers>,
@@ -49,21 +51,23 @@ struct Readers {
     /// None in memory.
     place: Option<Place>,
     idle: Mutex<Vec<Connection>>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
 }
 
 impl Sqlite {
     pub(crate) async fn open(path: &str, options: &StoreOptions) -> Result<(Self, Resolved)> {
         let path = path.to_owned();
         let turns = Turns::new(options.pending_max);
-        let writer_turns = turns.clone();
+        let failing = Arc::new(AtomicBool::new(false));
+        let (writer_turns, writer_failing) = (turns.clone(), failing.clone());
         let opened = move || -> Result<_> {
             let place = Place::new(&path)?;
             let lock = place.lock()?;
             let connection = place.writer()?;
             let left = place.spool()?.map(|(spool, left)| (Arc::new(spool), left));
             let spool = left.as_ref().map(|(spool, _)| spool.clone());
-            let (writer, resolved) = Writer::new(connection, left, writer_turns, lock)?;
+            let (writer, resolved) =
+                Writer::new(connection, left, writer_turns, writer_failing, lock)?;
             let checkpointer = place.checkpointer()?;
             Ok((place, writer, spool, checkpointer, resolved))
         };
@@ -73,24 +77,25 @@ impl Sqlite {
         // The log has one user less before the file is free.
         thread("fairgate-store", move || writer.run(&inbox, checkpointer))?;
         let place = matches!(place, Place::File(_)).then_some(place);
-        let readers = Readers { place, idle: Mutex::default(), turns: Semaphore::new(READERS) };
-        Ok((Self { writer: sender, turns, spool, readers: Arc::new(readers) }, resolved))
+        let readers =
+            Readers { place, idle: Mutex::default(), turns: Arc::new(Semaphore::new(READERS)) };
+        Ok((Self { writer: sender, turns, failing, spool, readers: Arc::new(readers) }, resolved))
     }
 
     /// Hands a command to the writer and waits for its answer. Once it is handed over, it is carried out, whether anyone
     /// waits or not.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T> {
         let turn = self.turns.next().await?;
-        self.ask_with(turn, command).await
+        self.ask_with(Some(turn), command).await
     }
 
     async fn ask_with<T>(
         &self,
-        turn: OwnedSemaphorePermit,
+        turn: Option<OwnedSemaphorePermit>,
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        let asked = Asked { command: command(reply), turn: Some(turn) };
+        let asked = Asked { command: command(reply), turn };
         self.writer.send(asked).map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
@@ -107,13 +112,27 @@ impl Sqlite {
                 .ask(|reply| Command::Read(Box::new(move |it| drop(reply.send(query(it))))))
                 .await;
         }
-        // Whoever has recorded a row finds it.
+        let turn = self.readers.turns.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| StoreError::Closed)?;
+        let readers = Arc::clone(&self.readers);
+        // The turn is the query's, whether or not anyone still waits for it.
+        blocking(move || {
+            let answer = readers.lend(query);
+            drop(turn);
+            answer
+        })
+        .await
+    }
+
+    /// Reads what rows come to: whoever has recorded a row finds it.
+    async fn read_rows<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         if self.spool.as_ref().is_some_and(|spool| spool.is_ahead()) {
             self.ask(Command::Flush).await?;
         }
-        let _turn = self.readers.turns.acquire().await.map_err(|_| StoreError::Closed)?;
-        let readers = Arc::clone(&self.readers);
-        blocking(move || readers.lend(query)).await
+        self.read(query).await
     }
 
     pub(crate) async fn directory(&self) -> Result<Directory> {
@@ -148,14 +167,14 @@ impl Sqlite {
         at: UnixMicros,
     ) -> Result<Vec<BudgetLeft>> {
         let (tenant, key) = (tenant.to_owned(), key.map(str::to_owned));
-        self.read(move |it| queries::budgets(it, &tenant, key.as_deref(), at)).await
+        self.read_rows(move |it| queries::budgets(it, &tenant, key.as_deref(), at)).await
     }
 
     pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {
         let turn = self.turns.next().await?;
         let attempt = Box::new(attempt);
         let Some(spool) = &self.spool else {
-            return self.ask_with(turn, |reply| Command::Record(attempt, reply)).await;
+            return self.ask_with(Some(turn), |reply| Command::Record(attempt, reply)).await;
         };
         match spool.put(attempt, turn) {
             Ok(is_news) => {
@@ -165,19 +184,19 @@ impl Sqlite {
                 }
                 Ok(())
             }
-            Err((attempt, turn, problem)) => {
+            Err(Back { attempt, turn, problem }) => {
                 tracing::warn!(%problem, "a row goes to the database without a line of its own");
-                self.ask_with(turn, |reply| Command::Record(attempt, reply)).await
+                self.ask_with(Some(turn), |reply| Command::Record(attempt, reply)).await
             }
         }
     }
 
     pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {
-        self.read(move |it| queries::usage(it, &query)).await
+        self.read_rows(move |it| queries::usage(it, &query)).await
     }
 
     pub(crate) async fn attempts(&self, query: LedgerQuery) -> Result<Vec<Attempt>> {
-        self.read(move |it| queries::attempts(it, &query)).await
+        self.read_rows(move |it| queries::attempts(it, &query)).await
     }
 
     pub(crate) async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>> {
@@ -189,6 +208,10 @@ impl Sqlite {
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {
+        // After a failure it is seen whether that is over.
+        if self.failing.load(Ordering::Relaxed) {
+            self.ask(Command::Flush).await?;
+        }
         self.read(|it| columns::first(it, sql::PING, [], |row| row.int(0))).await.map(drop)
     }
 
@@ -200,7 +223,11 @@ impl Sqlite {
             self.readers.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
             drop(all);
         }
-        self.ask(Command::Close).await
+        // Without a turn: where the database takes nothing, all turns belong to rows.
+        if self.turns.are_closed() {
+            return Err(StoreError::Closed);
+        }
+        self.ask_with(None, Command::Close).await
     }
 }
 
@@ -217,7 +244,9 @@ impl Readers {
             }
         };
         let answer = query(&connection)?;
-        idle().push(connection);
+        if !self.turns.is_closed() {
+            idle().push(connection);
+        }
         Ok(answer)
     }
 }

@@ -115,8 +115,9 @@ impl Store {
     }
 
     /// Writes a row, adds what was charged to the sums of its tenant and key, and ends the request's reservation where
-    /// it is the request's last: all in one transaction. Returns once that is committed, so that it outlives a killed
-    /// process.
+    /// it is the request's last: all in one transaction. Returns once the row outlives a killed process: on PostgreSQL
+    /// when that is committed, on SQLite when it is written beside the database, which takes it some milliseconds later.
+    /// An error means that a kill may now lose it; with SQLite it is kept in memory and tried again.
     ///
     /// A row that is there already is not written or charged again. One that was guessed (`lost`) gives way to the real
     /// one. Once the row has been handed over, dropping the future does not stop it: it is handed over at the first poll

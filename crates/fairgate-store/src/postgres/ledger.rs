@@ -190,9 +190,10 @@ async fn replace_lost<'a>(
     settlement: &mut Settlement<'a>,
     known: &[&'a Attempt],
 ) -> Result<()> {
-    let [drop_lost, put] = session.prepare([sql::DROP_LOST, sql::PUT_ATTEMPTS]).await?;
+    let [drop_lost, put] = session.prepare([sql::DROP_LOST_ATTEMPTS, sql::PUT_ATTEMPTS]).await?;
     let requests: Vec<_> = known.iter().map(|attempt| attempt.request.as_str()).collect();
-    let lost = session.client.query(&drop_lost, &[&requests]).await?;
+    let numbers: Vec<_> = known.iter().map(|attempt| i64::from(attempt.attempt)).collect();
+    let lost = session.client.query(&drop_lost, &[&requests, &numbers]).await?;
     if lost.is_empty() {
         return Ok(());
     }

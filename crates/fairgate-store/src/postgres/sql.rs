@@ -19,6 +19,11 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
 pub(super) const DROP_LOST: &str = "DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost' \
      RETURNING request, tenant, key_id, started_at, charged";
 
+/// The same, where the guesses are about these very attempts; see [`crate::sql::DROP_LOST_ATTEMPT`].
+pub(super) const DROP_LOST_ATTEMPTS: &str = "DELETE FROM attempts WHERE outcome = 'lost' \
+     AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[])) \
+     RETURNING request, tenant, key_id, started_at, charged";
+
 /// How far requests had got; see [`crate::sql::ATTEMPTS_MADE`].
 pub(super) const ATTEMPTS_MADE: &str =
     "SELECT request, MAX(attempt) FROM attempts WHERE request = ANY($1) GROUP BY request";

@@ -33,8 +33,18 @@ impl<'a> Batch<'a> {
     }
 
     pub(super) fn commit(mut self) -> Result<()> {
+        self.check_open()?;
         self.write_sums()?;
         run(self.connection, "COMMIT", [])?;
+        Ok(())
+    }
+
+    /// SQLite may end a whole transaction where one statement fails (disk full, out of memory). What came after that would
+    /// be written at once, and again when the transaction is tried again.
+    fn check_open(&self) -> Result<()> {
+        if self.connection.is_autocommit() {
+            return Err(StoreError::Database("the transaction was rolled back".into()));
+        }
         Ok(())
     }
 
@@ -61,7 +71,9 @@ impl<'a> Batch<'a> {
     pub(super) fn record(&mut self, attempt: &'a Attempt) -> Result<()> {
         let mut period = self.held.get(&attempt.request).map(|held| held.at);
         let mut is_new = self.put(attempt)?;
-        if !is_new && let Some(lost_at) = self.take_back_lost(&attempt.request)? {
+        if !is_new
+            && let Some(lost_at) = self.take_back_lost(&attempt.request, Some(attempt.attempt))?
+        {
             period = Some(lost_at);
             is_new = self.put(attempt)?;
         }
@@ -110,12 +122,22 @@ impl<'a> Batch<'a> {
         Ok(rows > 0)
     }
 
-    /// A request that was taken for lost, and was not: its guessed row goes, and so does what that was charged. Says in which
-    /// periods that was.
-    fn take_back_lost(&mut self, request: &str) -> Result<Option<UnixMicros>> {
-        let lost = first(self.connection, sql::DROP_LOST, [request], |row| {
-            Ok((row.text(1)?, row.text(2)?, row.moment(3)?, row.int(4)?))
-        })?;
+    /// A request, or one attempt of it, that was taken for lost, and was not: its guessed row goes, and so does what that was
+    /// charged. Says in which periods that was.
+    fn take_back_lost(
+        &mut self,
+        request: &str,
+        attempt: Option<u32>,
+    ) -> Result<Option<UnixMicros>> {
+        let columns =
+            |row: &rusqlite::Row<'_>| Ok((row.text(1)?, row.text(2)?, row.moment(3)?, row.int(4)?));
+        let lost = match attempt {
+            Some(attempt) => {
+                let guess = params![request, attempt];
+                first(self.connection, sql::DROP_LOST_ATTEMPT, guess, columns)?
+            }
+            None => first(self.connection, sql::DROP_LOST, [request], columns)?,
+        };
         Ok(lost.map(|(tenant, key, at, charged)| {
             self.deltas.add(tenant, key, at, Tokens { used: -charged, reserved: 0 });
             at
@@ -168,7 +190,7 @@ impl<'a> Batch<'a> {
         left.sort_by(|one, other| one.request.cmp(&other.request));
         for reservation in left {
             // A request has one guess at most.
-            self.take_back_lost(&reservation.request)?;
+            self.take_back_lost(&reservation.request, None)?;
             let made = first(self.connection, sql::ATTEMPTS_MADE, [&reservation.request], |row| {
                 row.count(0)
             })?;
@@ -185,14 +207,20 @@ impl<'a> Batch<'a> {
     }
 
     /// Changes the directory; a change that fails leaves the rest of the transaction alone.
-    pub(super) fn change(&self, actor: &str, at: UnixMicros, change: &Change) -> Result<Changed> {
+    pub(super) fn change(
+        &self,
+        actor: &str,
+        at: UnixMicros,
+        change: &Change,
+    ) -> Result<Result<Changed>> {
         run(self.connection, "SAVEPOINT a_change", [])?;
         let changed = self.make_change(actor, at, change);
+        self.check_open()?;
         if changed.is_err() {
             run(self.connection, "ROLLBACK TO a_change", [])?;
         }
         run(self.connection, "RELEASE a_change", [])?;
-        changed
+        Ok(changed)
     }
 
     fn make_change(&self, actor: &str, at: UnixMicros, change: &Change) -> Result<Changed> {

@@ -8,6 +8,10 @@
 //!
 //! Two files take turns. Lines go to one of them; once all of its rows are in the database, it is emptied. A row that is in
 //! both places after a kill is not charged twice: the database knows it.
+//!
+//! A line is the format's version, a hash of the row, and the row as JSON. A line whose hash is wrong was not written whole,
+//! and so not acknowledged, or the machine lost power; it is kept aside. One whose hash is right and that cannot be read is of
+//! another version of the program, which must take it back.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -23,15 +27,34 @@ use crate::ledger::Attempt;
 pub(super) const MANY: usize = 1_024;
 /// Where the other file takes over, in bytes.
 const PART_BYTES: u64 = 4 << 20;
+/// Where a file that cannot be emptied takes no more, in bytes.
+const PART_BYTES_MAX: u64 = 64 << 20;
+/// What a line begins with: the format's version.
+const VERSION: &[u8] = b"1 ";
 /// How many digits of a line's hash are kept.
 const HASH: usize = 8;
+/// Where the row begins in a line.
+const ROW: usize = VERSION.len() + HASH + 1;
 
 /// A row on its way into the database, and its place among those that may be pending.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) attempt: Box<Attempt>,
-    part: usize,
-    _turn: OwnedSemaphorePermit,
+    /// The file that it is in, if it is in one.
+    part: Option<usize>,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Row {
+    /// A row that is in no file.
+    pub(super) fn loose(attempt: Box<Attempt>, turn: Option<OwnedSemaphorePermit>) -> Self {
+        Self { attempt, part: None, _turn: turn }
+    }
+
+    /// Whether a killed process would lose it.
+    pub(super) fn is_loose(&self) -> bool {
+        self.part.is_none()
+    }
 }
 
 /// The two files, and the rows in them.
@@ -48,15 +71,42 @@ struct State {
     /// The rows that the writer has not taken yet.
     waiting: Vec<Row>,
     line: Vec<u8>,
+    /// The files are no longer this process's.
+    closed: bool,
 }
 
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
-    file: Arc<File>,
+    file: Arc<dyn Tail>,
     bytes: u64,
     /// How many of its rows are not in the database.
     rows: usize,
+    /// Something may stand behind its last whole line.
+    torn: bool,
+}
+
+/// A file that is written at its end.
+trait Tail: Send + Sync + std::fmt::Debug {
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
+    fn cut(&self, length: u64) -> io::Result<()>;
+}
+
+impl Tail for File {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        (&*self).write_all(bytes)
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// A row that could not be put, and why.
+pub(super) struct Back {
+    pub(super) attempt: Box<Attempt>,
+    pub(super) turn: OwnedSemaphorePermit,
+    pub(super) problem: io::Error,
 }
 
 impl Spool {
@@ -71,14 +121,15 @@ impl Spool {
         };
         let parts = [open(0)?, open(1)?];
         left.sort_by_key(|row| row.last);
-        let state = State { parts, current: 0, waiting: Vec::new(), line: Vec::new() };
+        let state =
+            State { parts, current: 0, waiting: Vec::new(), line: Vec::new(), closed: false };
         Ok((Self { state: Mutex::new(state) }, left))
     }
 
     /// Empties the files: what was left in them is in the database.
     pub(super) fn clear(&self) -> io::Result<()> {
         for part in &mut self.state().parts {
-            part.file.set_len(0)?;
+            part.file.cut(0)?;
             part.bytes = 0;
         }
         Ok(())
@@ -90,14 +141,14 @@ impl Spool {
         &self,
         attempt: Box<Attempt>,
         turn: OwnedSemaphorePermit,
-    ) -> Result<bool, (Box<Attempt>, OwnedSemaphorePermit, io::Error)> {
+    ) -> Result<bool, Back> {
         let mut state = self.state();
         match state.append(&attempt) {
             Ok(part) => {
-                state.waiting.push(Row { attempt, part, _turn: turn });
+                state.waiting.push(Row { attempt, part: Some(part), _turn: Some(turn) });
                 Ok(matches!(state.waiting.len(), 1 | MANY))
             }
-            Err(problem) => Err((attempt, turn, problem)),
+            Err(problem) => Err(Back { attempt, turn, problem }),
         }
     }
 
@@ -119,36 +170,42 @@ impl Spool {
     /// These rows are in the database.
     pub(super) fn written(&self, rows: Vec<Row>) {
         let mut state = self.state();
-        for row in rows {
-            state.parts[row.part].rows -= 1;
+        for part in rows.iter().filter_map(|row| row.part) {
+            state.parts[part].rows -= 1;
         }
         let (one, other) = (state.current, 1 - state.current);
         if state.parts[one].is_done() && state.parts[other].bytes == 0 {
             state.current = other;
         }
         let old = 1 - state.current;
-        if !state.parts[old].is_done() {
-            return;
-        }
-        let file = state.parts[old].file.clone();
-        // Nobody writes to this file before its length is known to be 0, so nobody need wait while it is cut.
+        let done = state.parts[old].is_done().then(|| state.parts[old].file.clone());
+        // Nobody writes to this file before its length is known to be 0, so nobody need wait while it is cut. Turns go back
+        // outside as well: that wakes those who wait for one.
         drop(state);
-        match file.set_len(0) {
-            Ok(()) => self.state().parts[old].bytes = 0,
+        drop(rows);
+        match done.map(|file| file.cut(0)) {
+            Some(Ok(())) => {
+                let part = &mut self.state().parts[old];
+                (part.bytes, part.torn) = (0, false);
+            }
             // Its rows are safe all the same; the other file goes on growing, and this is tried again.
-            Err(problem) => tracing::warn!(%problem, "a file of rows could not be emptied"),
+            Some(Err(problem)) => tracing::warn!(%problem, "a file of rows could not be emptied"),
+            None => {}
         }
     }
 
-    /// Removes the files, unless they still hold rows that the database lacks.
-    pub(super) fn remove(&self) {
-        for part in &self.state().parts {
-            if part.rows == 0
-                && let Err(problem) = std::fs::remove_file(&part.path)
+    /// Takes no more rows, and removes the files unless they still hold rows that the database lacks. Says how many.
+    pub(super) fn close(&self) -> usize {
+        let mut state = self.state();
+        state.closed = true;
+        for part in state.parts.iter().filter(|part| part.rows == 0) {
+            if let Err(problem) = std::fs::remove_file(&part.path)
+                && problem.kind() != io::ErrorKind::NotFound
             {
                 tracing::warn!(file = %part.path.display(), %problem, "could not be removed");
             }
         }
+        state.parts.iter().map(|part| part.rows).sum()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -159,15 +216,18 @@ impl Spool {
 impl State {
     /// Appends a row's line to the file whose turn it is; says to which.
     fn append(&mut self, attempt: &Attempt) -> io::Result<usize> {
+        if self.closed {
+            return Err(io::Error::other("the store is closed"));
+        }
         if self.parts[self.current].bytes >= PART_BYTES && self.parts[1 - self.current].bytes == 0 {
             self.current = 1 - self.current;
         }
         self.line.clear();
-        self.line.resize(HASH, b' ');
-        self.line.push(b' ');
+        self.line.extend_from_slice(VERSION);
+        self.line.resize(ROW, b' ');
         serde_json::to_writer(&mut self.line, attempt)?;
-        let hash = hash(&self.line[HASH + 1..]);
-        self.line[..HASH].copy_from_slice(hash.as_bytes());
+        let hash = hash(&self.line[ROW..]);
+        self.line[VERSION.len()..ROW - 1].copy_from_slice(hash.as_bytes());
         self.line.push(b'\n');
         self.parts[self.current].append(&self.line)?;
         Ok(self.current)
@@ -177,25 +237,44 @@ impl State {
 impl Part {
     fn open(path: PathBuf, left: &mut Vec<Attempt>) -> io::Result<Self> {
         let file = private().append(true).open(&path)?;
-        let mut bytes = 0;
+        let (mut bytes, mut damaged) = (0, 0);
         for line in BufReader::new(&file).split(b'\n') {
             let line = line?;
             bytes += line.len() as u64 + 1;
             match read(&line) {
-                Some(row) => left.push(row),
-                // A line that is not whole was not acknowledged, or the machine lost power.
-                None => tracing::warn!(file = %path.display(), "a row's line is not whole"),
+                Line::Row(row) => left.push(*row),
+                Line::NotWhole => damaged += 1,
+                Line::Foreign => {
+                    let problem = format!(
+                        "{} has rows of another version of fairgate; start that one once and stop it",
+                        path.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                }
             }
         }
-        Ok(Self { path, file: Arc::new(file), bytes, rows: 0 })
+        if damaged > 0 {
+            let mut aside = path.clone().into_os_string();
+            aside.push(".damaged");
+            std::fs::copy(&path, &aside)?;
+            let aside = Path::new(&aside).display();
+            tracing::warn!(lines = damaged, %aside, "lines of rows are not whole and were kept aside");
+        }
+        Ok(Self { path, file: Arc::new(file), bytes, rows: 0, torn: false })
     }
 
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        if let Err(problem) = self.file.as_ref().write_all(line) {
-            // What was written of it would spoil the next line.
-            self.file.set_len(self.bytes)?;
-            return Err(problem);
+        if self.bytes >= PART_BYTES_MAX {
+            return Err(io::Error::other("the file of rows could not be emptied for long"));
         }
+        // What was written of an earlier line would spoil this one.
+        if self.torn {
+            self.file.cut(self.bytes)?;
+            self.torn = false;
+        }
+        self.torn = true;
+        self.file.append(line)?;
+        self.torn = false;
         self.bytes += line.len() as u64;
         self.rows += 1;
         Ok(())
@@ -203,7 +282,7 @@ impl Part {
 
     /// Whether it has lines, and all of them are in the database.
     fn is_done(&self) -> bool {
-        self.bytes > 0 && self.rows == 0
+        (self.bytes > 0 || self.torn) && self.rows == 0
     }
 }
 
@@ -213,12 +292,23 @@ fn hash(json: &[u8]) -> String {
     hash
 }
 
-fn read(line: &[u8]) -> Option<Attempt> {
-    let (told, json) = line.split_at_checked(HASH + 1)?;
-    if told[..HASH] != *hash(json).as_bytes() {
-        return None;
+/// What a line is.
+enum Line {
+    Row(Box<Attempt>),
+    NotWhole,
+    /// Whole, and of another version.
+    Foreign,
+}
+
+fn read(line: &[u8]) -> Line {
+    let Some((head, json)) = line.split_at_checked(ROW) else { return Line::NotWhole };
+    if head[VERSION.len()..ROW - 1] != *hash(json).as_bytes() {
+        return Line::NotWhole;
     }
-    serde_json::from_slice(json).ok()
+    match serde_json::from_slice(json) {
+        Ok(row) if head.starts_with(VERSION) => Line::Row(Box::new(row)),
+        _ => Line::Foreign,
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +351,7 @@ mod tests {
 
         fn put(&self, spool: &Spool, request: &str) -> bool {
             let turn = self.turns.clone().try_acquire_owned().unwrap();
-            spool.put(row(request), turn).unwrap()
+            spool.put(row(request), turn).ok().unwrap()
         }
 
         fn part(&self, number: u8) -> PathBuf {
@@ -310,8 +400,10 @@ mod tests {
         let second = bytes.iter().position(|&byte| byte == b'\n').unwrap() + 20;
         bytes[second] ^= 1;
         bytes.truncate(bytes.len() - 5);
-        std::fs::write(place.part(0), bytes).unwrap();
+        std::fs::write(place.part(0), &bytes).unwrap();
         assert_eq!(place.open().1, ["a"]);
+        let aside = place.folder.path().join("db-rows-0.damaged");
+        assert_eq!(std::fs::read(aside).unwrap(), bytes);
     }
 
     #[test]
@@ -363,10 +455,85 @@ mod tests {
         let place = Place::new();
         let (spool, _) = place.open();
         place.put(&spool, "a");
-        spool.remove();
+        assert_eq!(spool.close(), 1);
         assert!(place.part(0).exists() && !place.part(1).exists());
+        // Nobody else's file is written to.
+        let turn = place.turns.clone().try_acquire_owned().unwrap();
+        assert!(spool.put(row("b"), turn).is_err());
         write_some(&spool);
-        spool.remove();
+        assert_eq!(spool.close(), 0);
         assert!(!place.part(0).exists());
+    }
+
+    #[test]
+    fn rows_of_another_version_are_left_alone() {
+        // A line of the first format, as it is on disks.
+        const KNOWN: &str = concat!(
+            r#"1 HASHHASH {"request":"r","attempt":1,"last":true,"started_at":5,"group":"g","tenant":"t","key":"k","#,
+            r#""agent":null,"session":null,"route":"-","stream":false,"model":"m","pool":null,"worker":null,"#,
+            r#""estimate":7,"input_tokens":0,"cached_tokens":0,"output_tokens":0,"charged":7,"usage":"assumed","#,
+            r#""waited_us":0,"first_token_us":null,"total_us":0,"status":499,"outcome":"lost","code":"lost","#,
+            r#""brownout":false}"#
+        );
+        let place = Place::new();
+        let write = |line: &str| {
+            let json = &line.as_bytes()[ROW..];
+            std::fs::write(place.part(0), line.replace("HASHHASH", &hash(json)) + "\n").unwrap();
+        };
+        write(KNOWN);
+        assert_eq!(place.open().1, ["r"]);
+        for foreign in [KNOWN.replacen('1', "2", 1), KNOWN.replace("lost", "vanished")] {
+            write(&foreign);
+            let refused = Spool::open(&place.folder.path().join("db")).err().unwrap();
+            assert!(refused.to_string().contains("another version"), "{refused}");
+            assert!(place.bytes()[0] > 0);
+        }
+    }
+
+    /// A disk that takes so many bytes more, and can be told not to cut.
+    #[derive(Debug, Default)]
+    struct Narrow {
+        bytes: Mutex<Vec<u8>>,
+        room: std::sync::atomic::AtomicUsize,
+        stuck: std::sync::atomic::AtomicBool,
+    }
+
+    impl Tail for Narrow {
+        fn append(&self, bytes: &[u8]) -> io::Result<()> {
+            let room = self.room.load(std::sync::atomic::Ordering::Relaxed);
+            let fits = bytes.len().min(room);
+            self.bytes.lock().unwrap().extend(&bytes[..fits]);
+            self.room.store(room - fits, std::sync::atomic::Ordering::Relaxed);
+            if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+
+        fn cut(&self, length: u64) -> io::Result<()> {
+            if self.stuck.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+            }
+            self.bytes.lock().unwrap().truncate(usize::try_from(length).unwrap());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_spoils_no_acknowledged_line() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let disk = Arc::new(Narrow::default());
+        let part =
+            || Part { path: PathBuf::new(), file: disk.clone(), bytes: 0, rows: 0, torn: false };
+        let mut part = part();
+        let line = |text: &str| format!("{text}\n").into_bytes();
+        disk.room.store(8, Relaxed);
+        part.append(&line("first")).unwrap();
+        part.append(&line("second")).unwrap_err();
+        // It stays torn for as long as it cannot be cut, and takes nothing.
+        disk.stuck.store(true, Relaxed);
+        disk.room.store(100, Relaxed);
+        part.append(&line("third")).unwrap_err();
+        disk.stuck.store(false, Relaxed);
+        part.append(&line("fourth")).unwrap();
+        assert_eq!(*disk.bytes.lock().unwrap(), b"first\nfourth\n");
+        assert_eq!(part.rows, 2);
     }
 }

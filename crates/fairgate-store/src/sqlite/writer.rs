@@ -5,6 +5,7 @@
 //! waits for an answer does not wait for that.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,19 @@ pub(super) struct Writer {
     /// Rows that are acknowledged and not written yet: more than none only after a failure.
     rows: Vec<Row>,
     turns: Turns,
+    /// Whether the last transaction failed, for whoever asks how the database is.
+    failing: Arc<AtomicBool>,
     _lock: Option<FileLock>,
+}
+
+/// However the writer ends, nobody's row goes to files that are no longer its own.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.turns.close();
+        if let Some(spool) = &self.spool {
+            spool.close();
+        }
+    }
 }
 
 impl Writer {
@@ -86,6 +99,7 @@ impl Writer {
         connection: Connection,
         spool: Option<(Arc<Spool>, Vec<Attempt>)>,
         turns: Turns,
+        failing: Arc<AtomicBool>,
         lock: Option<FileLock>,
     ) -> Result<(Self, Resolved)> {
         let (spool, left) = spool.unzip();
@@ -101,8 +115,17 @@ impl Writer {
             spool.clear().map_err(failed)?;
         }
         let (orphans, rows) = (Vec::new(), Vec::new());
-        let writer =
-            Self { connection, held, stale: false, orphans, spool, rows, turns, _lock: lock };
+        let writer = Self {
+            connection,
+            held,
+            stale: false,
+            orphans,
+            spool,
+            rows,
+            turns,
+            failing,
+            _lock: lock,
+        };
         Ok((writer, resolved))
     }
 
@@ -119,7 +142,9 @@ impl Writer {
         loop {
             let asked = inbox.recv_timeout(Duration::from_millis(1)).ok();
             self.serve(asked.into_iter().collect(), &mut closers);
-            if self.turns.taken() <= self.rows.len() || Instant::now() > deadline {
+            let is_done =
+                self.turns.taken() <= self.rows.len() && (self.orphans.is_empty() || self.stale);
+            if is_done || Instant::now() > deadline {
                 break;
             }
         }
@@ -127,8 +152,14 @@ impl Writer {
         if let Some(checkpointer) = checkpointer {
             checkpointer.end();
         }
-        if let Some(spool) = &self.spool {
-            spool.remove();
+        let kept = self.spool.as_ref().map_or(0, |spool| spool.close());
+        let lost = self.rows.iter().filter(|row| row.is_loose()).count();
+        if kept + lost > 0 {
+            tracing::error!(
+                rows_beside = kept,
+                rows_lost = lost,
+                "the database took no more rows; those beside it, in the files -rows-0 and -rows-1, are for the next start"
+            );
         }
         drop(self);
         for reply in closers {
@@ -143,7 +174,7 @@ impl Writer {
         } else {
             // Orphans are released at once; after a failure, everything is tried again with what is asked next.
             let patience = if self.stale { AGAIN } else { Duration::ZERO };
-            match inbox.recv_timeout(patience) {
+            match self.news(inbox, Instant::now() + patience) {
                 Ok(asked) => Some(asked),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -161,6 +192,20 @@ impl Writer {
         Some(asked)
     }
 
+    /// What is asked until then. More rows alone do not hurry a database that has just failed.
+    fn news(
+        &self,
+        inbox: &Receiver<Asked>,
+        until: Instant,
+    ) -> std::result::Result<Asked, RecvTimeoutError> {
+        loop {
+            let asked = inbox.recv_timeout(until.saturating_duration_since(Instant::now()))?;
+            if !self.stale || !matches!(asked.command, Command::Rows) {
+                return Ok(asked);
+            }
+        }
+    }
+
     /// Lets rows come together, until there are many of them or somebody asks for something that cannot wait.
     fn collect(&self, inbox: &Receiver<Asked>) -> Option<Asked> {
         let until = Instant::now() + COLLECT;
@@ -176,36 +221,51 @@ impl Writer {
     fn serve(&mut self, asked: Vec<Asked>, closers: &mut Vec<Reply<()>>) {
         let mut turns = Vec::with_capacity(asked.len());
         let mut reads = Vec::new();
+        let mut recorders = Vec::new();
         let mut writes = Vec::with_capacity(asked.len());
         for Asked { command, turn } in asked {
-            turns.push(turn);
             match command {
+                // From here on it is kept until the database takes it, whatever its recorder is told.
+                Command::Record(attempt, reply) => {
+                    self.rows.push(Row::loose(attempt, turn));
+                    recorders.push(reply);
+                    continue;
+                }
                 Command::Rows => {}
                 Command::Read(read) => reads.push(read),
                 Command::Close(reply) => closers.push(reply),
                 write => writes.push(write),
             }
+            turns.push(turn);
         }
         if let Some(spool) = &self.spool {
             spool.take(&mut self.rows);
         }
-        self.write(writes);
+        let written = self.write(writes);
+        for reply in recorders {
+            let _ = reply.send(written.clone().map_err(StoreError::Database));
+        }
         reads.into_iter().for_each(|read| read(&self.connection));
     }
 
-    fn write(&mut self, commands: Vec<Command>) {
+    /// Writes the rows that wait and does what is asked; says what went wrong.
+    fn write(&mut self, commands: Vec<Command>) -> std::result::Result<(), String> {
         let orphans = std::mem::take(&mut self.orphans);
         if commands.is_empty() && orphans.is_empty() && self.rows.is_empty() {
-            return;
+            return Ok(());
         }
-        match self.transact(&commands, &orphans) {
+        let answers = self.transact(&commands, &orphans);
+        self.failing.store(answers.is_err(), Ordering::Relaxed);
+        match answers {
             Ok(answers) => {
+                let rows = std::mem::take(&mut self.rows);
                 if let Some(spool) = &self.spool {
-                    spool.written(std::mem::take(&mut self.rows));
+                    spool.written(rows);
                 }
                 for (command, answer) in commands.into_iter().zip(answers) {
                     self.answer(command, answer);
                 }
+                Ok(())
             }
             Err(problem) => {
                 self.stale = true;
@@ -215,6 +275,7 @@ impl Writer {
                 let (commands_failed, rows_kept) = (commands.len(), self.rows.len());
                 tracing::error!(%problem, commands_failed, rows_kept, "the store could not write");
                 commands.into_iter().for_each(|command| refuse(command, &problem));
+                Err(problem)
             }
         }
     }
@@ -270,17 +331,19 @@ fn held(connection: &Connection) -> Result<Held> {
 
 fn apply<'a>(batch: &mut Batch<'a>, command: &'a Command) -> Result<Answer> {
     Ok(match command {
-        Command::Record(attempt, _) => {
-            batch.record(attempt)?;
-            Answer::Done
-        }
+        // Whoever asked has left. Its last row may be in this transaction, before this, and nothing would end what is held.
+        Command::Reserve(_, reply) if reply.is_closed() => Answer::Done,
         Command::Reserve(reservation, _) => Answer::Reserved(batch.reserve(reservation)?),
         Command::Change(asked, _) => {
             let (actor, at, change) = &**asked;
-            Answer::Changed(Box::new(batch.change(actor, *at, change)))
+            Answer::Changed(Box::new(batch.change(actor, *at, change)?))
         }
         Command::Prune(before, _) => Answer::Pruned(batch.prune(*before)?),
-        Command::Rows | Command::Flush(_) | Command::Read(_) | Command::Close(_) => Answer::Done,
+        Command::Rows
+        | Command::Flush(_)
+        | Command::Record(..)
+        | Command::Read(_)
+        | Command::Close(_) => Answer::Done,
     })
 }
 

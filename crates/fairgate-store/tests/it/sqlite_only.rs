@@ -1,9 +1,11 @@
 //! What only SQLite can be asked.
 
+use std::future::Future as _;
+
 use fairgate_store::{LedgerQuery, Limits, Store, StoreError, StoreOptions};
 
 use crate::database::{Database, Kind, run};
-use crate::rows::{attempt, budgets, day, reservation, tenant};
+use crate::rows::{attempt, budgets, day, reservation, retried, tenant};
 
 #[test]
 fn one_process_per_file() {
@@ -130,6 +132,81 @@ fn a_row_in_both_places_is_charged_once() {
         let store = database.open().await;
         assert_eq!(day(&store, "chat").await, (3, 0));
         assert_eq!(store.attempts(LedgerQuery::default()).await.unwrap().len(), 1);
+    });
+}
+
+/// A first attempt's line is brought in twice, by two starts, and the second attempt was lost in between.
+#[test]
+fn a_line_that_is_brought_in_again_leaves_the_lost_row_alone() {
+    run(Kind::Sqlite, |database| async move {
+        let store = database.open().await;
+        tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
+        store.reserve(reservation("r", "chat", "k", 50)).await.unwrap().unwrap();
+        let other = rusqlite::Connection::open(&database.name).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        store.record(retried("r", "chat", "k", 1)).await.unwrap();
+        let rows = beside(&database);
+        other.execute_batch("ROLLBACK").unwrap();
+        store.close().await.unwrap();
+        for _ in 0..2 {
+            std::fs::write(part_of(&database, 0), &rows).unwrap();
+            let store = database.open().await;
+            assert_eq!(day(&store, "chat").await, (51, 0));
+            let rows = store.attempts(LedgerQuery::default()).await.unwrap();
+            let mut rows: Vec<_> = rows.iter().map(|row| (row.attempt, row.last)).collect();
+            rows.sort_unstable();
+            assert_eq!(rows, [(1, false), (2, true)]);
+            store.close().await.unwrap();
+        }
+    });
+}
+
+/// Somebody asks for tokens and leaves, and its last row overtakes what it asked for.
+#[test]
+fn whoever_leaves_holds_nothing() {
+    run(Kind::Sqlite, |database| async move {
+        let store = database.open().await;
+        tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
+        let other = rusqlite::Connection::open(&database.name).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        // The writer is held up by somebody else's question.
+        let asker = store.clone();
+        let held_up = tokio::spawn(async move {
+            asker.reserve(reservation("first", "chat", "k", 1)).await.unwrap().unwrap();
+        });
+        {
+            let mut reserve = std::pin::pin!(store.reserve(reservation("gone", "chat", "k", 50)));
+            let waker = std::task::Waker::noop();
+            let mut context = std::task::Context::from_waker(waker);
+            assert!(reserve.as_mut().poll(&mut context).is_pending());
+        }
+        store.record(attempt("gone", "chat", "k", 3)).await.unwrap();
+        other.execute_batch("ROLLBACK").unwrap();
+        held_up.await.unwrap();
+        assert_eq!(day(&store, "chat").await, (3, 1));
+        store.record(attempt("first", "chat", "k", 1)).await.unwrap();
+        store.close().await.unwrap();
+        let (store, resolved) = database.try_open().await.unwrap();
+        assert_eq!((resolved.reservations, day(&store, "chat").await), (0, (4, 0)));
+    });
+}
+
+/// All places are taken by rows that the database does not take; the store closes all the same, and frees the file.
+#[test]
+fn a_store_that_cannot_write_can_be_closed() {
+    run(Kind::Sqlite, |database| async move {
+        let options = StoreOptions { pending_max: 2, ..StoreOptions::default() };
+        let (store, _) = Store::open(&database.url, options).await.unwrap();
+        let other = rusqlite::Connection::open(&database.name).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        store.record(attempt("a", "chat", "k", 1)).await.unwrap();
+        store.record(attempt("b", "chat", "k", 1)).await.unwrap();
+        store.close().await.unwrap();
+        let late = store.record(attempt("c", "chat", "k", 1)).await;
+        assert!(matches!(late, Err(StoreError::Closed)), "{late:?}");
+        other.execute_batch("ROLLBACK").unwrap();
+        let store = database.open().await;
+        assert_eq!(store.attempts(LedgerQuery::default()).await.unwrap().len(), 2);
     });
 }
 
