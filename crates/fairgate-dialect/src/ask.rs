@@ -216,6 +216,16 @@ impl Field {
     }
 }
 
+impl Field {
+    /// The field that this is in another spelling, which we would not read and an upstream might.
+    fn respelled(route: Route, name: &str) -> Option<Self> {
+        if !name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return None;
+        }
+        Self::of(route, &name.to_ascii_lowercase())
+    }
+}
+
 /// The body's members that matter, and where their values are.
 struct Members {
     values: [Option<Range<usize>>; Field::COUNT],
@@ -233,6 +243,14 @@ impl Members {
         while more {
             let key = scanner.key().map_err(invalid_json)?;
             let value = scanner.value(1).map_err(invalid_json)?;
+            if let Some(field) = named(text, &key, |name| Field::respelled(route, name)) {
+                let message = format!(
+                    "a field in the body is `{}` but for upper and lower case, which some upstreams take for the same; \
+                     write it in lower case",
+                    field.name()
+                );
+                return Err(BadAsk::new("duplicate_field", field, message));
+            }
             if let Some(field) = named(text, &key, |name| Field::of(route, name))
                 && values[field as usize].replace(value).is_some()
             {

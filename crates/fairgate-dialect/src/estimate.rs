@@ -22,6 +22,8 @@ use crate::meter::{BYTES_PER_TOKEN, Usage};
 pub struct Expected {
     /// Input tokens.
     pub input: u64,
+    /// Input tokens at most, for text: what a budget sets aside. Text denser than two bytes a token may still take more.
+    pub input_max: u64,
     /// Output tokens likely: what this tenant and model used lately, at most what the caller allows.
     pub output: u64,
     /// Output tokens at most: what the caller allows, times choices; `None` where it sets no bound.
@@ -30,8 +32,10 @@ pub struct Expected {
 
 /// Learns from what comes back. One per pool; `&self`, safe to share between tasks, cheap.
 ///
-/// Input: the text's bytes by the model's bytes per token, which begin at 4 and follow what upstreams report. JSON's own
-/// braces and names count as text; the ratio learns them, as it learns what a chat template adds.
+/// Input: the text's bytes by the bytes per token of this tenant's requests to this model, which follow what upstreams
+/// report. They begin with what other tenants' requests came to, from 2 to 8 bytes, and with 4 where there were none: what
+/// one tenant sends, images say, does not change what another's text is taken for. JSON's own braces and names count as
+/// text; the ratio learns them, as it learns what a chat template adds.
 ///
 /// Output: the mean of this tenant's answers from this model, where the last ones count most; `output_default` before
 /// the first.
@@ -46,6 +50,8 @@ pub struct Estimator {
 }
 
 struct Memory {
+    /// By model: where a tenant begins.
+    starts: Recent<Ratio>,
     inputs: Recent<Ratio>,
     outputs: Recent<Mean>,
 }
@@ -54,7 +60,11 @@ impl Estimator {
     /// `output_default` is the output of an answer, in tokens, where nothing was learned; `names_max` bounds memory,
     /// at roughly 100 bytes a name.
     pub fn new(output_default: u64, names_max: usize) -> Self {
-        let memory = Memory { inputs: Recent::new(names_max), outputs: Recent::new(names_max) };
+        let memory = Memory {
+            starts: Recent::new(names_max),
+            inputs: Recent::new(names_max),
+            outputs: Recent::new(names_max),
+        };
         Self { output_default, names: RandomState::new(), memory: Mutex::new(memory) }
     }
 
@@ -66,30 +76,40 @@ impl Estimator {
         ask: &Ask,
         exact_input: Option<u64>,
     ) -> Expected {
-        let (input_name, output_name) = self.names(tenant, model);
+        let (start, name) = self.names(tenant, model);
         let mut memory = self.memory();
-        let input = exact_input.unwrap_or_else(|| {
-            memory.inputs.get(input_name).unwrap_or_default().tokens(ask.input_bytes)
-        });
-        let mean = memory.outputs.get(output_name).map_or(self.output_default, Mean::tokens);
+        let (input, input_max) = match exact_input {
+            // What a chat template adds is not in the count.
+            Some(exact) => (exact, exact.saturating_add(exact / 8).saturating_add(32)),
+            None => {
+                let ratio = memory.inputs.get(name);
+                let ratio = ratio.unwrap_or_else(|| memory.start(start));
+                let tokens = ratio.tokens(ask.input_bytes);
+                (tokens, tokens.max(ask.input_bytes.div_ceil(2)))
+            }
+        };
+        let mean = memory.outputs.get(name).map_or(self.output_default, Mean::tokens);
         drop(memory);
         // No answers, no output, whether the caller states a bound or not.
         let allowed = if ask.choices == 0 { Some(0) } else { ask.max_tokens };
         let output_max = allowed.map(|allowed| allowed.saturating_mul(ask.choices));
         let likely = mean.saturating_mul(ask.choices);
-        Expected { input, output: likely.min(output_max.unwrap_or(u64::MAX)), output_max }
+        let output = likely.min(output_max.unwrap_or(u64::MAX));
+        Expected { input, input_max, output, output_max }
     }
 
     /// What really came, where the upstream reported it.
     pub fn learn(&self, tenant: &str, model: &str, ask: &Ask, reported: Usage) {
-        let (input_name, output_name) = self.names(tenant, model);
+        let (start, name) = self.names(tenant, model);
         let mut memory = self.memory();
         if reported.input > 0 {
-            memory.inputs.entry(input_name, Ratio::default).learn(ask.input_bytes, reported.input);
+            let begin = memory.start(start);
+            memory.inputs.entry(name, || begin).learn(ask.input_bytes, reported.input);
+            memory.starts.entry(start, Ratio::default).learn(ask.input_bytes, reported.input);
         }
         if let Some(output) = reported.output.checked_div(ask.choices) {
             let default = || Mean::new(self.output_default);
-            memory.outputs.entry(output_name, default).learn(output);
+            memory.outputs.entry(name, default).learn(output);
         }
     }
 
@@ -100,6 +120,13 @@ impl Estimator {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         // Whoever panicked while it held the lock left numbers, which are as good as any.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    /// Where a tenant begins with a model.
+    fn start(&mut self, model: u64) -> Ratio {
+        self.starts.get(model).unwrap_or_default().moderate()
     }
 }
 
@@ -138,6 +165,13 @@ impl Ratio {
         let fade = |sum: u64, new: u64| sum - (sum >> Self::FADING) + (new << Self::SCALE);
         self.bytes = fade(self.bytes, weighed);
         self.tokens = fade(self.tokens, scaled.clamp(least, most));
+    }
+
+    /// The same within what texts have, 2 to 8 bytes a token.
+    fn moderate(self) -> Self {
+        let (least, most) =
+            (self.bytes / (2 * BYTES_PER_TOKEN), self.bytes / (BYTES_PER_TOKEN / 2));
+        Self { tokens: self.tokens.clamp(least, most), ..self }
     }
 
     fn tokens(self, bytes: u64) -> u64 {

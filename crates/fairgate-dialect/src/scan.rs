@@ -38,12 +38,14 @@ pub(crate) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
     blob_bytes: usize,
+    /// The last key was one under which files stand.
+    in_file: bool,
 }
 
 impl<'a> Scanner<'a> {
     /// At the beginning of a text.
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text: text.as_bytes(), at: 0, blob_bytes: 0 }
+        Self { text: text.as_bytes(), at: 0, blob_bytes: 0, in_file: false }
     }
 
     /// Where it stands: the offset of the byte that it will read next.
@@ -98,7 +100,9 @@ impl<'a> Scanner<'a> {
         if self.peek() != b'"' {
             return self.fault("expected a key in quotes");
         }
+        self.in_file = false;
         let key = self.string()?;
+        self.in_file = FILE_KEYS.contains(&&self.text[key.inner.clone()]);
         self.expect(b':', "expected `:` after a key")?;
         Ok(key)
     }
@@ -183,7 +187,7 @@ impl<'a> Scanner<'a> {
         }
         let inner = start..self.at;
         self.at += 1;
-        if inner.len() >= BLOB_BYTES_MIN && is_blob(&self.text[inner.clone()]) {
+        if self.in_file && inner.len() >= BLOB_BYTES_MIN && is_blob(&self.text[inner.clone()]) {
             self.blob_bytes += inner.len().saturating_sub(BLOB_TEXT_BYTES);
         }
         Ok(Quoted { inner, escaped })
@@ -317,6 +321,10 @@ fn plain_words(text: &[u8]) -> usize {
     let special = |&byte: &u8| byte == b'"' || byte == b'\\' || byte < 0x20;
     passed + rest.iter().position(special).unwrap_or(rest.len())
 }
+
+/// Where images, sounds and documents stand in requests. What looks like a file elsewhere is text to the model.
+const FILE_KEYS: [&[u8]; 8] =
+    [b"data", b"url", b"image_url", b"file_data", b"file_url", b"b64_json", b"image", b"audio"];
 
 /// Whether a long string is a file rather than text: a data URL, or base64 from beginning to end as far as looked at.
 fn is_blob(string: &[u8]) -> bool {

@@ -139,7 +139,7 @@ async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Token
         }
     };
     let ask = passage.ask.as_ref();
-    let nothing = Expected { input: 0, output: 0, output_max: None };
+    let nothing = Expected { input: 0, input_max: 0, output: 0, output_max: None };
     ask.map_or(nothing, |ask| {
         model.pool.estimator.expect(&passage.caller.tenant, &ask.model, ask, exact)
     })
@@ -163,7 +163,9 @@ async fn budget(
             scope: spent.scope,
             period: spent.period,
             limit: spent.limit,
-            taken: spent.used.saturating_add(spent.reserved),
+            used: spent.used,
+            reserved: spent.reserved,
+            wanted: passage.estimate.max(1),
             resets_at: spent.resets_at,
         };
         return Err(refusal::budget_exhausted(&exhausted, now));
@@ -175,7 +177,7 @@ async fn budget(
         Some(cap) => cap.saturating_mul(ask.choices.max(1)),
         None => expected.output_max.unwrap_or(expected.output),
     };
-    let most = Usage { input: expected.input, cached: 0, output };
+    let most = Usage { input: expected.input_max, cached: 0, output };
     Ok((Some(setup.weights.charge(most)), cap))
 }
 
@@ -393,15 +395,18 @@ async fn deliver(passage: Box<Passage>, request: Accepted, sent: Sent) -> Reply 
     let Sent { answer, deadlines, hide_usage, brownout } = sent;
     let (dialect, id) = (passage.route.dialect(), passage.id.clone());
     let framing = framing(answer.headers());
+    let patience = passage.app.config.load().limits.body_timeout;
     let (theirs, body) = answer.into_parts();
     let mut answer = Answer::new(passage, theirs.status, body, framing, hide_usage, deadlines);
     let body = if framing == Framing::Sse {
-        ReplyBody::Answer(Streamed::new(answer.head_given(), deadlines.total))
+        ReplyBody::Answer(Streamed::new(answer.head_given(), deadlines.total, patience))
     } else {
-        poll_fn(|cx| answer.poll_fill(cx)).await;
+        poll_fn(|cx| answer.poll_whole(cx)).await;
         match answer.into_whole() {
             Ok(Ok(bytes)) => whole(bytes),
-            Ok(Err(more)) => ReplyBody::Answer(Streamed::new(more.head_given(), deadlines.total)),
+            Ok(Err(more)) => {
+                ReplyBody::Answer(Streamed::new(more.head_given(), deadlines.total, patience))
+            }
             Err(refusal) => return refusal.reply(dialect, &id),
         }
     };

@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::phase::{Phase, Stage};
 use crate::pools::{Pools, PoolsError};
 use crate::request_id::RequestIds;
+use crate::retention;
 use crate::server::{Door, Server, bind};
 use crate::sync;
 use crate::tls::{self, TlsError};
@@ -139,6 +140,7 @@ impl Gateway {
         let mut listening =
             vec![tokio::spawn(server.clone().listen(clients, door(true, admin.is_none())))];
         listening.push(tokio::spawn(sync::follow(app.clone())));
+        listening.push(tokio::spawn(retention::keep(app.clone())));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;

@@ -26,6 +26,7 @@ mod recording;
 mod refusal;
 mod reply;
 mod request_id;
+mod retention;
 mod server;
 mod stream;
 pub mod sync;

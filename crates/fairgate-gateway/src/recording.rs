@@ -3,14 +3,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use fairgate_store::Attempt;
 use tokio::runtime::Handle;
 
 use crate::app::App;
 
-/// A row being written; ready once it is committed. Dropped before that, a task of its own goes on with it.
+/// A row being written; ready once it outlives a killed process. Dropped before that, a task of its own goes on with it.
 #[must_use]
 pub(crate) struct Recording {
     write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -47,7 +47,11 @@ impl Future for Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let Some(write) = self.write.take() else { return };
+        let Some(mut write) = self.write.take() else { return };
+        // Mostly it takes no more than this, with or without a runtime.
+        if write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return;
+        }
         // Without a runtime the process is coming to its end, and nobody is left to write.
         let Ok(runtime) = Handle::try_current() else { return };
         let one = self.app.rows_adrift.one();

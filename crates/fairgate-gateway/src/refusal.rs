@@ -253,9 +253,12 @@ impl From<&Failure> for Refusal {
     }
 }
 
-/// A budget is used up.
+/// When to come back where a budget's tokens are only held by requests that fly. They end when they end; nobody knows.
+const RESERVED_RETRY: Duration = Duration::from_secs(2);
+
+/// A budget has too few tokens left for a request: until it starts anew, or only until what flies has ended, or for ever.
 pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusal {
-    let Exhausted { scope, period, limit, taken, resets_at } = exhausted;
+    let Exhausted { scope, period, limit, used, reserved, wanted, resets_at } = exhausted;
     let whose = match scope {
         Scope::Tenant => "tenant",
         Scope::Key => "key",
@@ -264,15 +267,25 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
         Period::Day => "day",
         Period::Month => "month",
     };
-    let message = format!(
-        "The budget of this {whose} is {limit} tokens a {period}; {taken} are used or reserved, which leaves too few \
-         for this request."
+    let stand = format!(
+        "The budget of this {whose} is {limit} tokens a {period}; {used} are used, {reserved} are set aside for requests \
+         in flight, and this one may take up to {wanted}."
     );
+    let refused = |code, advice: &str, after| {
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, format!("{stand} {advice}")).after(after)
+    };
+    if wanted > limit {
+        let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
+        return Refusal { hopeless: true, ..refused("budget_exhausted", advice, None) };
+    }
+    if used.saturating_add(*wanted) <= *limit {
+        let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
+        return refused("budget_reserved", advice, Some(RESERVED_RETRY));
+    }
     let micros = u64::try_from(resets_at.0.saturating_sub(now.0)).unwrap_or(0);
-    let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "budget_exhausted", message)
-        .after(Some(Duration::from_micros(micros)));
-    refusal.hopeless = true;
-    refusal
+    let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
+    let after = Some(Duration::from_micros(micros));
+    Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
 }
 
 pub(crate) fn body_too_large(max: u64) -> Refusal {
@@ -396,16 +409,24 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_budget_is_hopeless_until_it_starts_anew() {
-        let exhausted = Exhausted {
-            scope: Scope::Key,
-            period: Period::Day,
-            limit: 10,
-            taken: 10,
-            resets_at: UnixMicros(2_500_000),
+    fn a_spent_budget_is_hopeless_until_it_starts_anew_and_a_reserved_one_is_not() {
+        let refused = |used, reserved, wanted| {
+            let exhausted = Exhausted {
+                scope: Scope::Key,
+                period: Period::Day,
+                limit: 10,
+                used,
+                reserved,
+                wanted,
+                resets_at: UnixMicros(2_500_000),
+            };
+            let refusal = budget_exhausted(&exhausted, UnixMicros(0));
+            (refusal.problem.code, refusal.hopeless, refusal.retry_after)
         };
-        let refusal = budget_exhausted(&exhausted, UnixMicros(0));
-        assert!(refusal.hopeless);
-        assert_eq!(refusal.retry_after, Some(Duration::from_micros(2_500_000)));
+        let reset = Some(Duration::from_micros(2_500_000));
+        assert_eq!(refused(10, 0, 1), ("budget_exhausted", true, reset));
+        assert_eq!(refused(5, 5, 6), ("budget_exhausted", true, reset));
+        assert_eq!(refused(5, 5, 5), ("budget_reserved", false, Some(RESERVED_RETRY)));
+        assert_eq!(refused(0, 0, 11), ("budget_exhausted", true, None));
     }
 }

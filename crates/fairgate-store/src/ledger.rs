@@ -73,7 +73,8 @@ pub enum UsageSource {
     Counted,
     /// Nothing was used.
     None,
-    /// Unknown: the process died, and the estimate was charged.
+    /// Unknown, and the estimate was charged: the process died, or the caller left while an answer was made that comes in
+    /// one piece.
     Assumed,
 }
 
@@ -135,8 +136,12 @@ pub struct Exhausted {
     pub period: Period,
     /// How many tokens it has.
     pub limit: u64,
-    /// How many are used and reserved.
-    pub taken: u64,
+    /// How many are used.
+    pub used: u64,
+    /// How many are reserved by what flies.
+    pub reserved: u64,
+    /// How many the request would have reserved.
+    pub wanted: u64,
     /// When it starts anew.
     pub resets_at: UnixMicros,
 }

@@ -89,12 +89,15 @@ pub(crate) fn refusal(budgets: &[BudgetLeft], tokens: u64) -> Option<Exhausted> 
         .filter(|budget| {
             budget.used.saturating_add(budget.reserved).saturating_add(tokens) > budget.limit
         })
-        .reduce(|one, other| if other.resets_at > one.resets_at { other } else { one })
+        // What is used stays used until then; what is reserved comes back as requests end.
+        .max_by_key(|budget| (budget.used.saturating_add(tokens) > budget.limit, budget.resets_at))
         .map(|budget| Exhausted {
             scope: budget.scope,
             period: budget.period,
             limit: budget.limit,
-            taken: budget.used.saturating_add(budget.reserved),
+            used: budget.used,
+            reserved: budget.reserved,
+            wanted: tokens,
             resets_at: budget.resets_at,
         })
 }
@@ -113,7 +116,8 @@ mod tests {
         let budgets = [left(Period::Day, 10, 4, 3)];
         assert_eq!(refusal(&budgets, 3), None);
         let refused = refusal(&budgets, 4).unwrap();
-        assert_eq!((refused.limit, refused.taken), (10, 7));
+        assert_eq!((refused.limit, refused.used, refused.reserved), (10, 4, 3));
+        assert_eq!(refused.wanted, 4);
     }
 
     #[test]
@@ -121,6 +125,9 @@ mod tests {
         let budgets = [left(Period::Day, 1, 1, 0), left(Period::Month, 1, 1, 0)];
         assert_eq!(refusal(&budgets, 1).unwrap().period, Period::Month);
         let budgets = [left(Period::Day, 1, 1, 0), left(Period::Month, 9, 1, 0)];
+        assert_eq!(refusal(&budgets, 1).unwrap().period, Period::Day);
+        // What is only reserved is the lesser evil.
+        let budgets = [left(Period::Day, 1, 1, 0), left(Period::Month, 9, 0, 9)];
         assert_eq!(refusal(&budgets, 1).unwrap().period, Period::Day);
     }
 

@@ -19,11 +19,10 @@ fn nothing_learned_means_four_bytes_a_token_and_the_default_output() {
     let estimator = Estimator::new(300, 100);
     let ask = chat("");
     let expected = estimator.expect("t", "m", &ask, None);
-    assert_eq!(
-        expected,
-        Expected { input: ask.input_bytes.div_ceil(4), output: 300, output_max: None }
-    );
-    assert_eq!(estimator.expect("t", "m", &ask, Some(77)).input, 77);
+    let (input, input_max) = (ask.input_bytes.div_ceil(4), ask.input_bytes.div_ceil(2));
+    assert_eq!(expected, Expected { input, input_max, output: 300, output_max: None });
+    let exact = estimator.expect("t", "m", &ask, Some(80));
+    assert_eq!((exact.input, exact.input_max), (80, 122));
 }
 
 #[test]
@@ -62,6 +61,21 @@ fn input_follows_what_the_model_reports_for_all_tenants() {
     let truth = ask.input_bytes / 2;
     assert!(input.abs_diff(truth) <= truth / 50, "{input} of {truth}");
     assert_eq!(estimator.expect("b", "other", &ask, None).input, ask.input_bytes.div_ceil(4));
+}
+
+/// A tenant that sends addresses of images, each a few bytes and many tokens, changes nobody else's estimates.
+#[test]
+fn one_tenants_images_do_not_make_anothers_text_dear() {
+    let estimator = Estimator::new(300, 100);
+    let text = chat(&format!(r#","prompt":"{}""#, "words ".repeat(1000)));
+    estimator.learn("text", "m", &text, usage(text.input_bytes / 4, 10));
+    for _ in 0..1000 {
+        estimator.learn("images", "m", &chat(""), usage(1500, 10));
+    }
+    let input = |tenant: &str| estimator.expect(tenant, "m", &text, None).input;
+    assert!(input("text").abs_diff(text.input_bytes / 4) <= 30, "{}", input("text"));
+    assert!(input("new") <= text.input_bytes / 2 + 1, "{}", input("new"));
+    assert!(input("images") > text.input_bytes);
 }
 
 #[test]

@@ -97,6 +97,9 @@ fn files_do_not_count_by_the_byte() {
         let body = format!(r#"{{"model":"m","x":{{"url":"{content}"}}}}"#);
         let bytes = read(CHAT, &body).input_bytes;
         assert!(bytes.abs_diff(counts as u64) < 100, "{bytes} for {counts}: {}", &content[..20]);
+        // To a model it is text wherever text stands.
+        let body = format!(r#"{{"model":"m","x":{{"url":"u","text":"{content}"}}}}"#);
+        assert!(read(CHAT, &body).input_bytes > content.len() as u64);
     }
 }
 
@@ -133,6 +136,8 @@ fn bad_values_name_their_field() {
             "stream_options",
         ),
         (r#"{"model":"m","model":"m"}"#, "duplicate_field", "model"),
+        (r#"{"model":"m","Model":"other"}"#, "duplicate_field", "model"),
+        (r#"{"model":"m","MAX_\u0054okens":9}"#, "duplicate_field", "max_tokens"),
         (
             r#"{"model":"m","max_tokens":1,"x":2,"max_tokens":null}"#,
             "duplicate_field",

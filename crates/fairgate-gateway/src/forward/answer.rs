@@ -22,6 +22,9 @@ use crate::refusal::Refusal;
 use crate::reply::{BrokenOff, length};
 use crate::upstream::{Failure, FailureKind, LaneBody};
 
+/// How much of an answer in one piece is held back until all of it is there, in bytes.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+
 /// The body of an answer.
 pub(super) struct Answer {
     passage: Box<Passage>,
@@ -108,20 +111,46 @@ impl Answer {
         if !self.settled {
             self.fail(FailureKind::TotalTimeout);
         }
+        self.body.hang_up();
+        self.recording.take()
+    }
+
+    /// There is something for its client, who has not come for it in time and is taken for gone. The row, where the answer
+    /// had not ended.
+    pub(super) fn leave(&mut self) -> Option<Recording> {
+        if !self.settled {
+            let refusal = self.refusal(FailureKind::IdleTimeout);
+            self.recording = Some(self.passage.leave());
+            self.settled = true;
+            self.out.clear();
+            self.end.clear();
+            self.flow = Flow::Broken(Box::new(refusal));
+            self.body.hang_up();
+        }
         self.recording.take()
     }
 
     /// Gets something to give to the client: ready when there is, or when nothing more comes.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_until(cx, 0)
+    }
+
+    /// Gets all of a document, or as much of it as is held back: what breaks off before that is told as what it is.
+    pub(super) fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_until(cx, WHOLE_BYTES_MAX)
+    }
+
+    fn poll_until(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         loop {
-            if !self.out.is_empty() {
+            if !self.out.is_empty() && self.out.iter().map(Bytes::len).sum::<usize>() >= bytes {
                 return Poll::Ready(());
             }
             if let Some(recording) = &mut self.recording {
                 ready!(Pin::new(recording).poll(cx));
                 self.recording = None;
             }
-            if !self.end.is_empty() {
+            // The end of a document may be there before all that was announced.
+            if self.settled && !self.end.is_empty() {
                 self.out.extend(self.end.drain(..));
                 continue;
             }
@@ -152,6 +181,7 @@ impl Answer {
         match self.flow {
             Flow::Broken(refusal) if self.out.is_empty() => Err(refusal),
             Flow::Over if self.out.len() <= 1 => Ok(Ok(self.out.pop_front().unwrap_or_default())),
+            Flow::Over => Ok(Ok(self.out.iter().flatten().copied().collect())),
             _ => Ok(Err(self)),
         }
     }
@@ -191,7 +221,10 @@ impl Answer {
                 let passed = meter.pass(chunk);
                 self.out.extend(passed.forward);
                 self.end.extend(passed.end);
-                if passed.terminal {
+                // A document is whole when all that was announced is there, a stream when it says so.
+                let may_end =
+                    self.framing == Framing::Sse || matches!(self.to_come, None | Some(0));
+                if passed.terminal && may_end {
                     self.settle();
                 } else if !all_here {
                     self.passage.note_used(passed.first_token);

@@ -189,11 +189,17 @@ impl Passage {
         Recording::start(self.app.clone(), row)
     }
 
+    /// The caller is taken for gone, though its connection is there.
+    pub(super) fn leave(&mut self) -> Recording {
+        let code = Some("client_left");
+        self.end(End { status: CLIENT_LEFT, outcome: Outcome::ClientLeft, code, used: Used::SoFar })
+    }
+
     /// Everything about an end but the writing of its row. The only place where a request comes to its end.
     fn close(&mut self, end: &End, last: bool) -> Attempt {
         self.over = last;
         let flight = self.flight.take();
-        let (usage, source) = self.usage(flight.as_ref(), end.used);
+        let (usage, source) = self.usage(flight.as_ref(), end);
         let charged = self.charge(usage, source);
         let first_byte = flight.as_ref().and_then(|flight| flight.first_byte);
         let worker = flight.as_ref().map(|flight| flight.worker.upstream.config.name.clone());
@@ -240,8 +246,8 @@ impl Passage {
         }
     }
 
-    fn usage(&self, flight: Option<&Flight>, used: Used) -> (Usage, UsageSource) {
-        match (used, flight) {
+    fn usage(&self, flight: Option<&Flight>, end: &End) -> (Usage, UsageSource) {
+        match (end.used, flight) {
             (Used::Nothing, _) | (_, None) => (Usage::default(), UsageSource::None),
             (Used::Measured(measured), _) if measured.reported => {
                 (measured.usage, UsageSource::Reported)
@@ -252,6 +258,14 @@ impl Passage {
                     let Measured { usage, reported, .. } = meter.measured();
                     (usage, if reported { UsageSource::Reported } else { UsageSource::Counted })
                 }
+                // The worker was at an answer that comes in one piece. Were its tokens free, leaving just before the end
+                // would be a way to more than one's share.
+                (None, Some(expected))
+                    if flight.sent && end.outcome == Outcome::ClientLeft && !self.is_streamed() =>
+                {
+                    let Expected { input, output, .. } = expected;
+                    (Usage { input, cached: 0, output }, UsageSource::Assumed)
+                }
                 // It was sent and nothing has come back: its input was read, whoever left.
                 (None, Some(expected)) if flight.sent => {
                     (Usage { input: expected.input, ..Usage::default() }, UsageSource::Counted)
@@ -259,6 +273,10 @@ impl Passage {
                 (None, _) => (Usage::default(), UsageSource::None),
             },
         }
+    }
+
+    fn is_streamed(&self) -> bool {
+        self.ask.as_ref().is_some_and(|ask| ask.stream)
     }
 
     fn charge(&self, usage: Usage, source: UsageSource) -> u64 {

@@ -106,6 +106,11 @@ impl LaneBody {
         }
     }
 
+    /// Closes the connection: nobody wants the rest.
+    pub(crate) fn hang_up(&mut self) {
+        self.lane = None;
+    }
+
     /// How many bytes it has, where that is known.
     pub(crate) fn length(&self) -> Option<u64> {
         self.body.size_hint().exact()

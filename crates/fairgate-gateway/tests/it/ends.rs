@@ -98,21 +98,49 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
 }
 
 #[tokio::test]
-async fn a_document_that_breaks_breaks_its_connection() {
+async fn a_document_that_breaks_is_an_error_until_much_of_it_is_given_out() {
     let mut upstream = Scripted::start().await;
     let house = hasty(&upstream.url()).await;
-    let question = post(CHAT, &chat(false)).key(&house.key);
     let addr = house.gateway.addr();
-    let asking = tokio::spawn(async move { question.begin(addr).await });
-    let pieces = upstream.call().await.stream("application/json");
-    pieces.send(Bytes::from_static(b"{\"choices\":[")).unwrap();
-    let response = asking.await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    // Nothing more comes, and in the end the client sees that it has half a document.
-    assert!(collect_or_error(response).await.is_err());
+    for (bytes, status) in [(100, StatusCode::GATEWAY_TIMEOUT), (100_000, StatusCode::OK)] {
+        let question = post(CHAT, &chat(false)).key(&house.key);
+        let asking = tokio::spawn(async move { question.begin(addr).await });
+        let pieces = upstream.call().await.stream("application/json");
+        pieces.send(format!("{{\"choices\":[\"{}", "x".repeat(bytes)).into()).unwrap();
+        let response = asking.await.unwrap();
+        assert_eq!(response.status(), status);
+        // Nothing more comes. Who has half a document sees that in the end.
+        assert_eq!(collect_or_error(response).await.is_err(), status == StatusCode::OK);
+        let row = house.rows().await.pop().unwrap();
+        assert_eq!((row.outcome, row.status), (Outcome::Timeout, status.as_u16()));
+        assert_eq!(row.code.as_deref(), Some("upstream_idle_timeout"));
+        drop(pieces);
+    }
+    house.close().await;
+}
+
+/// A whole document whose announced length is never reached: the client must not be left with nothing.
+#[tokio::test]
+async fn a_document_shorter_than_announced_is_an_error() {
+    use tokio::io::AsyncReadExt;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let house = house(&url).await;
+    let upstream = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = [0; 4096];
+        let _ = stream.read(&mut asked).await.unwrap();
+        let document = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+        let length = document.len() + 50;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
+        let answer = format!("{head} {length}\r\n\r\n{document}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let answer = post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await;
+    assert_eq!((answer.status, &*answer.code()), (StatusCode::BAD_GATEWAY, "upstream_reset"));
     let row = house.rows().await.pop().unwrap();
-    assert_eq!((row.outcome, row.status), (Outcome::Timeout, 200));
-    assert_eq!(row.code.as_deref(), Some("upstream_idle_timeout"));
+    assert_eq!((row.outcome, row.status), (Outcome::UpstreamError, 502));
+    upstream.await.unwrap();
     house.close().await;
 }
 
@@ -187,18 +215,24 @@ async fn a_client_that_leaves_in_mid_stream_is_charged_what_passed() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_the_first_byte_pays_for_its_input() {
+async fn a_client_that_leaves_before_the_first_byte_pays_for_its_input_or_its_answer() {
     let mut upstream = Scripted::start().await;
     let house = house(&upstream.url()).await;
-    let question = post(CHAT, &chat(false)).key(&house.key);
     let addr = house.gateway.addr();
-    let asking = tokio::spawn(async move { question.begin(addr).await });
-    let call = upstream.call().await;
-    asking.abort();
-    let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!((row.outcome, row.status), (Outcome::ClientLeft, 499));
-    assert!(row.charged > 0 && row.output_tokens == 0 && row.worker.is_some(), "{row:?}");
-    drop(call);
+    // An answer in one piece is being made in full, and whoever leaves just before its end must not have it for nothing.
+    for (at, (stream, source)) in
+        [(true, UsageSource::Counted), (false, UsageSource::Assumed)].into_iter().enumerate()
+    {
+        let question = post(CHAT, &chat(stream)).key(&house.key);
+        let asking = tokio::spawn(async move { question.begin(addr).await });
+        let call = upstream.call().await;
+        asking.abort();
+        let row = house.rows_soon(at + 1).await.pop().unwrap();
+        assert_eq!((row.outcome, row.status, row.usage), (Outcome::ClientLeft, 499, source));
+        assert!(row.charged > 0 && row.worker.is_some(), "{row:?}");
+        assert_eq!(row.output_tokens == 0, stream, "{row:?}");
+        drop(call);
+    }
     house.close().await;
 }
 
@@ -342,6 +376,27 @@ async fn a_client_that_does_not_read_loses_its_slot() {
     );
     house.quiet().await;
     drop(connection);
+    house.close().await;
+    sim.kill().await;
+}
+
+/// On HTTP/2 a client may stop reading one answer while its connection goes on.
+#[tokio::test]
+async fn a_client_that_opens_no_window_loses_its_slot() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.limits.body_timeout = Duration::from_millis(300);
+    })
+    .await;
+    sim.fault_next(Fault::Endless, 1);
+    let question = post(CHAT, &chat(true)).key(&house.key);
+    let (response, connection) = question.begin_h2(house.gateway.addr(), 1).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!((row.outcome, row.code.as_deref()), (Outcome::ClientLeft, Some("client_left")));
+    house.quiet().await;
+    drop(response);
+    connection.abort();
     house.close().await;
     sim.kill().await;
 }

@@ -8,7 +8,9 @@ use fairgate_core::decision::Decision;
 use fairgate_gateway::{Gateway, GatewayOptions, ReloadError};
 use fairgate_journal::{Reader, Writer};
 use fairgate_sim::Fault;
-use fairgate_store::{KeyHash, Limits, Outcome, Store, StoreOptions};
+use fairgate_store::{
+    Attempt, KeyHash, Limits, Outcome, Store, StoreOptions, UnixMicros, UsageSource,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -304,4 +306,69 @@ async fn what_cannot_start_says_why() {
     let error = Gateway::start(options(configuration)).await.err().unwrap().to_string();
     assert!(error.contains("no.pem"), "{error}");
     sim.stop().await;
+}
+
+#[tokio::test]
+async fn old_rows_leave_the_ledger() {
+    let sim = sim();
+    let folder = Folder::new();
+    let mut configuration = config(&folder, &sim.url());
+    configuration.store.keep_days = Some(7);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_micros()).unwrap();
+    {
+        let url = configuration.store.url.expose();
+        let (store, _) = Store::open(url, StoreOptions::default()).await.unwrap();
+        for (request, days) in [("young", 6), ("old", 8), ("ancient", 800)] {
+            let started_at = UnixMicros(now - days * 86_400_000_000);
+            store.record(row(request, started_at)).await.unwrap();
+        }
+        store.close().await.unwrap();
+    }
+    let house = house_in(folder, configuration, Limits::default()).await;
+    let left = async {
+        loop {
+            let rows = house.rows().await;
+            if rows.len() == 1 {
+                return rows;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let left = tokio::time::timeout(SOON, left).await.expect("old rows go");
+    assert_eq!(left[0].request, "young");
+    house.close().await;
+    sim.stop().await;
+}
+
+fn row(request: &str, started_at: UnixMicros) -> Attempt {
+    Attempt {
+        request: request.into(),
+        attempt: 1,
+        last: true,
+        started_at,
+        group: "g".into(),
+        tenant: "t".into(),
+        key: "k".into(),
+        agent: None,
+        session: None,
+        route: CHAT.into(),
+        stream: false,
+        model: "sim".into(),
+        pool: None,
+        worker: None,
+        estimate: 1,
+        input_tokens: 1,
+        cached_tokens: 0,
+        output_tokens: 0,
+        charged: 1,
+        usage: UsageSource::Reported,
+        waited_us: 0,
+        first_token_us: None,
+        total_us: 1,
+        status: 200,
+        outcome: Outcome::Completed,
+        code: None,
+        brownout: false,
+    }
 }

@@ -135,9 +135,12 @@ async fn a_large_answer_passes_as_it_comes() {
     let asking = tokio::spawn(async move { question.begin(addr).await });
     let pieces = upstream.call().await.stream("application/json");
     pieces.send(Bytes::from_static(b"{\"data\":[0")).unwrap();
-    // The head comes with the first piece, and that long before the last.
+    for _ in 0..10 {
+        pieces.send(Bytes::from(",1.25".repeat(2000))).unwrap();
+    }
+    // The head comes once there is much of it, and that long before the last.
     let response = asking.await.unwrap();
-    for _ in 0..200 {
+    for _ in 0..190 {
         pieces.send(Bytes::from(",1.25".repeat(2000))).unwrap();
     }
     let end = Bytes::from_static(b"],\"usage\":{\"prompt_tokens\":5,\"total_tokens\":5}}");

@@ -60,7 +60,7 @@ async fn an_exhausted_budget_refuses_and_changes_nothing(database: Database) {
     store.reserve(reservation("r", "chat", "k", 60)).await.unwrap().unwrap();
     let refused = store.reserve(reservation("r2", "chat", "k", 11)).await.unwrap().unwrap_err();
     assert_eq!((refused.scope, refused.period), (Scope::Tenant, Period::Day));
-    assert_eq!((refused.limit, refused.taken), (100, 90));
+    assert_eq!((refused.limit, refused.used + refused.reserved), (100, 90));
     assert_eq!(refused.resets_at, UnixMicros(1_794_787_200_000_000));
     assert_eq!(day(&store, "chat").await, (30, 60));
     store.reserve(reservation("r3", "chat", "k", 10)).await.unwrap().unwrap();
@@ -112,10 +112,8 @@ async fn a_budget_counts_what_was_used_before_it(database: Database) {
     let patch = Change::PatchTenant { name: "chat".to_owned(), patch };
     store.change("test", NOW, patch).await.unwrap();
     assert_eq!(day(&store, "chat").await, (70, 0));
-    assert_eq!(
-        store.reserve(reservation("r2", "chat", "k", 31)).await.unwrap().unwrap_err().taken,
-        70
-    );
+    let refused = store.reserve(reservation("r2", "chat", "k", 31)).await.unwrap().unwrap_err();
+    assert_eq!((refused.used, refused.wanted), (70, 31));
 }
 
 async fn midnight_settles_where_it_was_reserved(database: Database) {
@@ -163,7 +161,7 @@ async fn reserving_again_replaces(database: Database) {
     store.reserve(reservation("r", "chat", "k", 90)).await.unwrap().unwrap();
     assert_eq!(day(&store, "chat").await, (0, 90));
     let refused = store.reserve(reservation("r", "chat", "k", 101)).await.unwrap().unwrap_err();
-    assert_eq!(refused.taken, 0);
+    assert_eq!((refused.used, refused.reserved), (0, 0));
     assert_eq!(day(&store, "chat").await, (0, 90));
     store.record(attempt("r", "chat", "k", 1)).await.unwrap();
     assert_eq!(day(&store, "chat").await, (1, 0));

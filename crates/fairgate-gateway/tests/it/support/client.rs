@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::SOON;
@@ -119,6 +120,24 @@ impl Question {
     /// Sends it on a connection of its own, and reads the whole answer.
     pub async fn ask(&self, addr: SocketAddr) -> Answer {
         whole(self.begin(addr).await).await
+    }
+
+    /// Sends it over HTTP/2 with so large a window for the answer, of which nothing is read yet. The connection goes on for as
+    /// long as it is not aborted.
+    pub async fn begin_h2(
+        &self,
+        addr: SocketAddr,
+        window: u32,
+    ) -> (Response<Incoming>, JoinHandle<hyper::Result<()>>) {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+                .initial_stream_window_size(window)
+                .handshake(TokioIo::new(stream))
+                .await
+                .unwrap();
+        let connection = tokio::spawn(connection);
+        (sender.send_request(self.request(addr, true)).await.unwrap(), connection)
     }
 
     /// The same over HTTP/2, by prior knowledge.
