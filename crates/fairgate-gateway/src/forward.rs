@@ -91,7 +91,11 @@ async fn accept(
 ) -> Result<Accepted, Refusal> {
     let app = passage.app.clone();
     let limits = app.config.load().limits.clone();
-    let body = body::read(&headers, body, &limits, &app.held).await?;
+    // Who may send nothing now need not send its body first.
+    let bytes = body::announced(&headers).unwrap_or(0);
+    app.limits.look(&passage.caller, bytes, StdInstant::now())?;
+    let held = app.held.part(&passage.caller.tenant);
+    let body = body::read(&headers, body, &limits, held).await?;
     let ask = passage.ask.insert(Ask::read(passage.route, &body.bytes)?);
     let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
     let setup = model.pool.setup();

@@ -1,18 +1,27 @@
-//! Request bodies in memory, all together: bounded, so that many large bodies cannot fill it.
+//! Request bodies in memory, all together: bounded, so that many large bodies cannot fill it, and one tenant's cannot keep
+//! the others' out.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many bytes of request bodies are held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldBytes {
-    held: Arc<AtomicU64>,
+    held: Arc<Mutex<Sums>>,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    all: u64,
+    /// Only of those that hold some.
+    by_tenant: HashMap<Arc<str>, u64>,
 }
 
 /// A part of what is held; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     all: HeldBytes,
+    tenant: Arc<str>,
     bytes: u64,
 }
 
@@ -21,26 +30,34 @@ pub(crate) struct Held {
 pub(crate) struct NoRoom;
 
 impl HeldBytes {
-    /// A part of nothing yet.
-    pub(crate) fn part(&self) -> Held {
-        Held { all: self.clone(), bytes: 0 }
+    /// A tenant's part, of nothing yet.
+    pub(crate) fn part(&self, tenant: &Arc<str>) -> Held {
+        Held { all: self.clone(), tenant: tenant.clone(), bytes: 0 }
     }
 
     /// How many bytes are held.
     #[cfg(test)]
     pub(crate) fn now(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.sums().all
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Held {
-    /// Takes room for so many bytes more, of at most `max` in all.
+    /// Takes room for so many bytes more, of at most `max` in all and half of that for its tenant.
     pub(crate) fn grow(&mut self, bytes: u64, max: u64) -> Result<(), NoRoom> {
-        let before = self.all.held.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > max {
-            self.all.held.fetch_sub(bytes, Ordering::Relaxed);
+        let mut sums = self.all.sums();
+        let all = sums.all.saturating_add(bytes);
+        let own = sums.by_tenant.get(&self.tenant).copied().unwrap_or(0).saturating_add(bytes);
+        if all > max || own > max / 2 {
             return Err(NoRoom);
         }
+        sums.all = all;
+        sums.by_tenant.insert(self.tenant.clone(), own);
+        drop(sums);
         self.bytes += bytes;
         Ok(())
     }
@@ -48,7 +65,14 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.all.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut sums = self.all.sums();
+        sums.all = sums.all.saturating_sub(self.bytes);
+        if let Some(own) = sums.by_tenant.get_mut(&self.tenant) {
+            *own = own.saturating_sub(self.bytes);
+            if *own == 0 {
+                sums.by_tenant.remove(&self.tenant);
+            }
+        }
     }
 }
 
@@ -59,15 +83,20 @@ mod tests {
     #[test]
     fn what_is_taken_comes_back() {
         let all = HeldBytes::default();
-        let mut one = all.part();
-        let mut two = all.part();
-        assert_eq!(one.grow(60, 100), Ok(()));
-        assert_eq!(two.grow(41, 100), Err(NoRoom));
+        let mut one = all.part(&"one".into());
+        let mut two = all.part(&"two".into());
+        assert_eq!(one.grow(51, 100), Err(NoRoom), "half is for others");
+        assert_eq!(one.grow(50, 100), Ok(()));
+        assert_eq!(all.part(&"one".into()).grow(1, 100), Err(NoRoom));
         assert_eq!(two.grow(40, 100), Ok(()));
+        let mut three = all.part(&"three".into());
+        assert_eq!(three.grow(11, 100), Err(NoRoom));
+        assert_eq!(three.grow(10, 100), Ok(()));
         assert_eq!(all.now(), 100);
         drop(one);
-        assert_eq!(all.now(), 40);
-        drop(two);
+        assert_eq!(all.now(), 50);
+        drop((two, three));
         assert_eq!(all.now(), 0);
+        assert!(all.sums().by_tenant.is_empty());
     }
 }

@@ -54,12 +54,29 @@ impl Limits {
         Self::default()
     }
 
+    /// Whether a request of so many bytes could come in now. Counts nothing: between this and [`enter`](Self::enter) others
+    /// may come.
+    pub fn look(&self, caller: &Caller, bytes: u64, now: Instant) -> Result<(), Limited> {
+        let owners = [
+            (Owner::Tenant, &self.tenants, &caller.tenant_limits, &caller.tenant),
+            (Owner::Key, &self.keys, &caller.key_limits, &caller.key),
+        ];
+        for (owner, accounts, limits, name) in owners {
+            if is_counted(limits) {
+                let account = accounts.open(name, now);
+                let looked = account.lock().check(limits, bytes, now);
+                looked.map_err(|full| full.limited(owner, name))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a request in: one request, `estimate` tokens, and `bytes` that wait. Refuses and counts nothing where a
     /// limit is reached. Token buckets hold one minute's worth and fill continuously.
     ///
     /// A request needs one request's worth in its requests bucket, and *anything* in its tokens bucket: it may take
     /// that below zero, and the next waits until it is above. So a request larger than a minute's worth is late, not
-    /// refused for ever, and at most one request goes beyond the limit.
+    /// refused for ever. What requests in flight are charged beyond their estimates comes off the next minutes.
     pub fn enter(
         &self,
         caller: &Caller,

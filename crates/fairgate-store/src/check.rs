@@ -124,8 +124,8 @@ fn limits(limits: &Limits) -> Result {
         _ => Ok(()),
     };
     at_least("in_flight", limits.in_flight, 1)?;
-    at_least("queued_requests", limits.queued_requests, 0)?;
-    at_least("queued_bytes", limits.queued_bytes, 0)?;
+    at_least("queued_requests", limits.queued_requests, 1)?;
+    at_least("queued_bytes", limits.queued_bytes, 1)?;
     at_least("requests_per_minute", limits.requests_per_minute, 1)?;
     at_least("tokens_per_minute", limits.tokens_per_minute, 1)?;
     for (place, budget) in limits.budgets.iter().enumerate() {

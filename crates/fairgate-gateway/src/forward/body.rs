@@ -10,7 +10,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use crate::held::{Held, HeldBytes};
+use crate::held::Held;
 use crate::refusal::{self, Refusal};
 use crate::reply::length;
 
@@ -23,12 +23,17 @@ pub(super) struct Taken {
     _held: Held,
 }
 
-/// Reads a whole body.
+/// How many bytes a body will have, where its client says.
+pub(super) fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
+/// Reads a whole body, whose bytes count among those `held`.
 pub(super) async fn read<B>(
     headers: &HeaderMap,
     body: B,
     limits: &LimitsConfig,
-    all: &HeldBytes,
+    held: Held,
 ) -> Result<Taken, Refusal>
 where
     B: Body<Data = Bytes>,
@@ -37,12 +42,11 @@ where
         return Err(refusal::encoded_body());
     }
     let max = limits.body_bytes_max;
-    let announced =
-        headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let announced = announced(headers);
     if announced.is_some_and(|announced| announced > max) {
         return Err(refusal::body_too_large(max));
     }
-    match timeout(limits.body_timeout, gather(body, announced.unwrap_or(0), limits, all)).await {
+    match timeout(limits.body_timeout, gather(body, announced.unwrap_or(0), limits, held)).await {
         Ok(read) => read,
         Err(_) => Err(refusal::body_timeout(limits.body_timeout)),
     }
@@ -52,13 +56,12 @@ async fn gather<B>(
     body: B,
     announced: u64,
     limits: &LimitsConfig,
-    all: &HeldBytes,
+    mut held: Held,
 ) -> Result<Taken, Refusal>
 where
     B: Body<Data = Bytes>,
 {
     let mut body = pin!(body);
-    let mut held = all.part();
     let room = usize::try_from(announced.min(FIRST_ROOM_MAX)).unwrap_or(0);
     // A copy: the pieces are parts of the connection's read buffer, which is larger and would be kept with them.
     let mut bytes = BytesMut::with_capacity(room);
@@ -86,6 +89,7 @@ mod tests {
     use http_body::Frame;
 
     use super::*;
+    use crate::held::HeldBytes;
 
     /// Gives its pieces and then ends, or never ends.
     struct Pieces(VecDeque<&'static [u8]>, bool);
@@ -113,7 +117,7 @@ mod tests {
             body_timeout: Duration::from_secs(5),
             header_bytes_max: 1 << 16,
             connections_max: 1,
-            held_bytes_max: 15,
+            held_bytes_max: 30,
             names_per_key_max: 1,
         }
     }
@@ -125,7 +129,9 @@ mod tests {
         all: &HeldBytes,
     ) -> Result<Taken, &'static str> {
         let body = Pieces(pieces.iter().copied().collect(), ends);
-        read(headers, body, &limits(), all).await.map_err(|refusal| refusal.problem.code)
+        read(headers, body, &limits(), all.part(&"t".into()))
+            .await
+            .map_err(|refusal| refusal.problem.code)
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@
 mod support;
 
 mod admin;
+mod arriving;
 mod budgets;
 mod encrypted;
 mod ends;
