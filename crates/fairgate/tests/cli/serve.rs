@@ -1,0 +1,6 @@
+//! `fairgate serve` and the admin commands, as processes over real sockets.
+
+mod admin;
+mod http;
+mod running;
+mod start;
