@@ -4,4 +4,5 @@ mod admin;
 mod crash;
 mod http;
 mod running;
+mod secrets;
 mod start;
