@@ -3,6 +3,7 @@
 mod admin;
 mod crash;
 mod http;
+mod readme;
 mod running;
 mod secrets;
 mod start;
