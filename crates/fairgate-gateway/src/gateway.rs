@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use fairgate_config::{Config, ConfigErrors, Plan, Reload};
 use fairgate_store::{KeyHash, Store, StoreError};
 use futures_util::future::join_all;
+use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -40,6 +41,27 @@ pub struct GatewayOptions {
     pub store: Store,
     /// The hash of the admin token.
     pub admin_token: KeyHash,
+}
+
+/// The addresses of a gateway, taken and not answered yet. Who takes them first knows that it can listen before it leaves
+/// anything behind.
+#[derive(Debug)]
+pub struct Listeners {
+    clients: (SocketAddr, TcpListener),
+    admin: Option<(SocketAddr, TcpListener)>,
+}
+
+impl Listeners {
+    /// Takes the configuration's addresses, on this tokio runtime. Port 0 takes any free port.
+    pub fn bind(config: &Config) -> Result<Self, StartError> {
+        let listen = |address| {
+            let bound = bind(address).and_then(|bound| Ok((bound.local_addr()?, bound)));
+            bound.map_err(|source| StartError::Listen { address, source })
+        };
+        let clients = listen(config.listen)?;
+        let admin = config.admin.listen.map(listen).transpose()?;
+        Ok(Self { clients, admin })
+    }
 }
 
 /// A gateway at work. Dropped without [`drain`](Self::drain), it stops listening and cuts its connections.
@@ -106,15 +128,19 @@ pub struct Drained {
 impl Gateway {
     /// Starts a gateway on this tokio runtime: its pools, then its listeners. Port 0 takes any free port.
     pub async fn start(options: GatewayOptions) -> Result<Self, StartError> {
+        let listeners = Listeners::bind(&options.config)?;
+        Self::start_on(listeners, options).await
+    }
+
+    /// Starts a gateway on addresses that were taken before.
+    pub async fn start_on(
+        listeners: Listeners,
+        options: GatewayOptions,
+    ) -> Result<Self, StartError> {
         let GatewayOptions { config, store, admin_token } = options;
         let tls = config.tls.as_ref().map(tls::for_clients).transpose()?;
         let identity = Identity::load(&store).await?;
-        let listen = |address| {
-            let bound = bind(address).and_then(|bound| Ok((bound.local_addr()?, bound)));
-            bound.map_err(|source| StartError::Listen { address, source })
-        };
-        let (addr, clients) = listen(config.listen)?;
-        let admin = config.admin.listen.map(listen).transpose()?;
+        let Listeners { clients: (addr, clients), admin } = listeners;
         let pools = Pools::start(&config).await?;
         let app = Arc::new(App {
             identity,

@@ -33,7 +33,7 @@ pub mod sync;
 mod tls;
 mod upstream;
 
-pub use gateway::{Drained, Gateway, GatewayOptions, ReloadError, StartError};
+pub use gateway::{Drained, Gateway, GatewayOptions, Listeners, ReloadError, StartError};
 pub use phase::{Phase, Stage};
 pub use tls::TlsError;
 pub use upstream::UpstreamError;

@@ -1,8 +1,10 @@
 //! The admin commands: each is one call of the gateway's admin API, told as a table or as the API's own JSON.
 
+mod audit;
 mod client;
 mod directory;
 mod limits;
+mod request;
 mod show;
 mod watch;
 
@@ -10,15 +12,19 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use fairgate_core::units::Micros;
 use serde_json::Value;
 
 use crate::output::Output;
 use crate::table::{Cell, Table};
+use crate::words::Span;
 
-pub(crate) use client::GatewayArgs;
+pub(crate) use audit::AuditArgs;
+pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
 pub(crate) use directory::{GroupCommand, KeyCommand, TenantCommand};
-pub(crate) use show::{AuditArgs, UsageArgs};
-pub(crate) use watch::{LiveArgs, PoolCommand, ReloadArgs, RequestArgs};
+pub(crate) use request::RequestArgs;
+pub(crate) use show::UsageArgs;
+pub(crate) use watch::{LiveArgs, PoolCommand, ReloadArgs};
 
 /// Where the gateway is, and how the answer is told.
 #[derive(Clone, Debug, Args)]
@@ -85,6 +91,12 @@ fn text(value: &Value, field: &str) -> String {
         }
         Some(other) => other.to_string(),
     }
+}
+
+/// A field in microseconds as a span of time; `-` where it is null or absent.
+fn span(value: &Value, field: &str) -> String {
+    let micros = value.get(field).and_then(Value::as_u64);
+    micros.map_or("-".to_owned(), |micros| Span(Micros(micros)).to_string())
 }
 
 /// A table over the objects of a list: heading, field, and whether it is a number.

@@ -31,6 +31,12 @@ impl Write for Output {
     }
 }
 
+/// How many characters fit into a line, where standard output is a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(usize::from(width.0))
+}
+
 /// An input that passes the output on before it waits for more, so that what follows a live journal sees each
 /// decision when it is made.
 #[derive(Debug)]
@@ -63,11 +69,39 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Where standard error is closed too, nobody is left to tell.
-    let _ = writeln!(io::stderr(), "fairgate: {error:#}");
+    let _ = writeln!(io::stderr(), "fairgate: {}", told(error));
     ExitCode::FAILURE
+}
+
+/// An error and its causes, each said once: many an error says its cause in its own words already.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     io.into_iter().any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let parsed =
+            "x".parse::<u8>().context("first: invalid digit found in string").context("top");
+        let error = parsed.unwrap_err();
+        assert_eq!(told(&error), "top: first: invalid digit found in string");
+        let error = "x".parse::<u8>().context("top").unwrap_err();
+        assert_eq!(told(&error), "top: invalid digit found in string");
+    }
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_config::{Config, ProcessEnvironment};
-use fairgate_gateway::{Gateway, GatewayOptions};
+use fairgate_gateway::{Gateway, GatewayOptions, Listeners, StartError};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{KeyHash, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,6 +68,8 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     if args.check {
         return Ok(first_start::tell_pools(Output::stdout(), &config)?);
     }
+    // Before anything is made: a key made by a start that then fails would never be seen.
+    let listeners = Listeners::bind(&config).map_err(|error| in_use(error, &config, args))?;
     let token = admin_token::find_or_make(&config)?;
     let store = open_store(&config).await?;
     let first = match &sim {
@@ -75,12 +77,13 @@ async fn serve(args: &ServeArgs) -> Result<()> {
         None => None,
     };
     let admin_token = KeyHash::of(token.expose().as_bytes());
-    let gateway = Gateway::start(GatewayOptions { config: config.clone(), store, admin_token });
-    let gateway = Arc::new(gateway.await?);
+    let options = GatewayOptions { config: config.clone(), store, admin_token };
+    let gateway = Arc::new(Gateway::start_on(listeners, options).await?);
     if let Some(file) = &args.config {
         gateway.app().control.reloads_with(reload::FromFile::new(&gateway, file));
     }
-    first_start::greet(Output::stdout(), &gateway, &config, first.as_ref())?;
+    let greeting = first_start::Greeting { gateway: &gateway, config: &config, first };
+    greeting.write(Output::stdout())?;
     until_told(&gateway, args.config.as_deref()).await?;
     end(&gateway, sim).await
 }
@@ -93,6 +96,16 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Option<Sim>)> {
     let sim = Sim::start((Ipv4Addr::LOCALHOST, 0).into(), SimOptions::default())?;
     let url = sim.url().parse().context("the simulated model's address")?;
     Ok((Config::embedded(args.data_dir.clone(), args.listen, url), Some(sim)))
+}
+
+/// Why an address cannot be had, and where another one is set.
+fn in_use(error: StartError, config: &Config, args: &ServeArgs) -> anyhow::Error {
+    let StartError::Listen { address, .. } = &error else { return error.into() };
+    let Some(file) = &args.config else {
+        return anyhow!("{error}; choose another address with --listen");
+    };
+    let field = if *address == config.listen { "listen" } else { "admin.listen" };
+    anyhow!("{error}; choose another address: `{field}` in {}", file.display())
 }
 
 async fn open_store(config: &Config) -> Result<Store> {

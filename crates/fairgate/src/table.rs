@@ -1,5 +1,6 @@
 //! Aligned columns.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// A table whose first column is text and whose others are numbers, or pairs of numbers side by side.
@@ -33,20 +34,25 @@ impl Table {
     }
 
     /// Writes it all.
-    pub(crate) fn write(&self, mut out: impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, out: impl Write) -> io::Result<()> {
+        self.write_within(out, None)
+    }
+
+    /// Writes it with lines that are cut at a width, where there is one.
+    pub(crate) fn write_within(&self, mut out: impl Write, most: Option<usize>) -> io::Result<()> {
         let columns = (0..self.headings.len()).map(|column| self.measure(column));
         let columns: Vec<Column> = columns.collect();
         let mut line = String::new();
         for (heading, column) in self.headings.iter().zip(&columns) {
             column.heading(&mut line, heading);
         }
-        writeln!(out, "{}", line.trim_end())?;
+        writeln!(out, "{}", cut(line.trim_end(), most))?;
         for row in &self.rows {
             line.clear();
             for (cell, column) in row.iter().zip(&columns) {
                 column.cell(&mut line, cell);
             }
-            writeln!(out, "{}", line.trim_end())?;
+            writeln!(out, "{}", cut(line.trim_end(), most))?;
         }
         Ok(())
     }
@@ -114,6 +120,17 @@ impl Column {
     }
 }
 
+/// A line, or where it is longer than that its beginning.
+fn cut(line: &str, most: Option<usize>) -> Cow<'_, str> {
+    match most {
+        Some(most) if width(line) > most => {
+            let kept: String = line.chars().take(most.saturating_sub(1)).collect();
+            Cow::Owned(format!("{kept}…"))
+        }
+        _ => Cow::Borrowed(line),
+    }
+}
+
 fn width(text: &str) -> usize {
     text.chars().count()
 }
@@ -121,6 +138,13 @@ fn width(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_cut() {
+        assert_eq!(cut("a → b", None), "a → b");
+        assert_eq!(cut("a → b", Some(5)), "a → b");
+        assert_eq!(cut("a → bc", Some(5)), "a → …");
+    }
 
     #[test]
     fn columns_are_aligned() {

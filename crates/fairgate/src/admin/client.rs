@@ -24,14 +24,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
+/// Where the gateway is, unless told otherwise.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+/// Where the admin token is, unless told otherwise.
+pub(crate) const DEFAULT_TOKEN_FILE: &str = "fairgate-data/admin-token";
+/// The variable that holds the admin token itself.
+const TOKEN_VARIABLE: &str = "FAIRGATE_ADMIN_TOKEN";
+/// The header that says who asks, for the audit trail.
+const ACTOR: &str = "x-fairgate-actor";
+/// How long that may be.
+const LONGEST_ACTOR: usize = 64;
+
 /// Where the gateway is, and who asks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GatewayArgs {
-    /// The gateway's address.
+    /// The address of the gateway's admin API, as `fairgate serve` prints it.
     #[arg(
         long,
         env = "FAIRGATE_URL",
-        default_value = "http://127.0.0.1:8080",
+        default_value = DEFAULT_URL,
         value_name = "URL",
         global = true
     )]
@@ -40,7 +51,7 @@ pub(crate) struct GatewayArgs {
     #[arg(
         long,
         env = "FAIRGATE_ADMIN_TOKEN_FILE",
-        default_value = "fairgate-data/admin-token",
+        default_value = DEFAULT_TOKEN_FILE,
         value_name = "FILE",
         global = true
     )]
@@ -53,7 +64,7 @@ pub(crate) struct GatewayArgs {
 /// A way to the admin API.
 pub(crate) struct Client {
     url: Uri,
-    token: String,
+    token: Token,
     ca: Option<PathBuf>,
     runtime: tokio::runtime::Runtime,
 }
@@ -61,10 +72,7 @@ pub(crate) struct Client {
 impl Client {
     /// Finds the token; nothing is sent yet.
     pub(crate) fn new(args: &GatewayArgs) -> Result<Self> {
-        let token = match std::env::var("FAIRGATE_ADMIN_TOKEN") {
-            Ok(token) => token,
-            Err(_) => read_token(&args.token_file)?,
-        };
+        let token = Token::find(&args.token_file)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { url: args.url.clone(), token, ca: args.ca.clone(), runtime })
     }
@@ -95,7 +103,7 @@ impl Client {
         if status.is_success() {
             return Ok(text);
         }
-        bail!("{}", refusal(status, &text))
+        bail!("{}", self.refusal(status, &text))
     }
 
     async fn exchange(
@@ -113,17 +121,45 @@ impl Client {
         let text = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.url.path().trim_end_matches('/')))
+            .uri(format!("{}{path}", base(&self.url)))
             .header(header::HOST, authority.as_str())
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(text)))?;
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token.text))
+            .header(header::CONTENT_TYPE, "application/json");
+        let request = match actor() {
+            Some(actor) => request.header(ACTOR, actor),
+            None => request,
+        };
+        let request = request.body(Full::new(Bytes::from(text)))?;
         if secure {
             let name = ServerName::try_from(host.to_owned())?;
             let connector = TlsConnector::from(Arc::new(self.tls()?));
             over(connector.connect(name, stream).await?, request).await
         } else {
             over(stream, request).await
+        }
+    }
+
+    /// What the API says is wrong, and what to do where that is about how it was asked.
+    fn refusal(&self, status: StatusCode, text: &str) -> String {
+        let told: Option<Value> = serde_json::from_str(text).ok();
+        let field = |name: &str| told.as_ref()?.pointer(&format!("/error/{name}"))?.as_str();
+        let (Some(message), Some(code)) = (field("message"), field("code")) else {
+            return format!("the gateway answered {status}");
+        };
+        let (url, found) = (&self.url, &self.token.found);
+        match status {
+            StatusCode::UNAUTHORIZED => {
+                format!(
+                    "the admin token is wrong: the gateway at {url} does not know the one from {found} ({code})"
+                )
+            }
+            StatusCode::FORBIDDEN => format!("{message}; this one is from {found} ({code})"),
+            // Errors for clients have a type, those of the admin API have none.
+            StatusCode::NOT_FOUND if field("type").is_some() => format!(
+                "there is no admin API at {url}; it may have an address of its own, `admin.listen` in the \
+                 configuration, which `fairgate serve` prints: name it with --url or FAIRGATE_URL ({code})"
+            ),
+            _ => format!("{message} ({code})"),
         }
     }
 
@@ -160,28 +196,49 @@ async fn over(
     Ok((status, String::from_utf8(body.to_vec())?))
 }
 
-fn read_token(file: &Path) -> Result<String> {
-    let text = fs::read_to_string(file).with_context(|| {
-        format!(
-            "no admin token: set FAIRGATE_ADMIN_TOKEN, or name its file with --token-file ({} cannot be read)",
-            file.display()
-        )
-    })?;
-    Ok(text.trim().to_owned())
+/// The admin token.
+struct Token {
+    text: String,
+    /// Where it was taken from, in words.
+    found: String,
+}
+
+impl Token {
+    /// From the variable, else from the file. An empty variable counts as not set.
+    fn find(file: &Path) -> Result<Self> {
+        let variable = std::env::var(TOKEN_VARIABLE).unwrap_or_default();
+        if !variable.trim().is_empty() {
+            let found = format!("the variable {TOKEN_VARIABLE}");
+            return Ok(Self { text: variable.trim().to_owned(), found });
+        }
+        let text = fs::read_to_string(file).with_context(|| {
+            format!(
+                "no admin token: set {TOKEN_VARIABLE}, or name its file with --token-file ({} cannot be read)",
+                file.display()
+            )
+        })?;
+        if text.trim().is_empty() {
+            bail!("no admin token: {} is empty", file.display());
+        }
+        Ok(Self { text: text.trim().to_owned(), found: format!("the file {}", file.display()) })
+    }
+}
+
+/// The URL's path, to which the API's paths are added. It may be given with the API's own path at its end.
+fn base(url: &Uri) -> &str {
+    let path = url.path().trim_end_matches('/');
+    path.strip_suffix("/api/v1").unwrap_or(path)
+}
+
+/// Who asks: the user, where the name is one that the API takes.
+fn actor() -> Option<String> {
+    let name = std::env::var("USER").ok()?;
+    let fits = (1..=LONGEST_ACTOR).contains(&name.len());
+    (fits && name.bytes().all(|byte| byte.is_ascii_graphic())).then_some(name)
 }
 
 fn json(text: &str) -> Result<Value> {
     serde_json::from_str(text).context("the gateway's answer is no JSON; is that a Fairgate?")
-}
-
-/// What the API says is wrong, or the status where it says nothing that we understand.
-fn refusal(status: StatusCode, text: &str) -> String {
-    let told: Option<Value> = serde_json::from_str(text).ok();
-    let field = |name: &str| told.as_ref()?.pointer(&format!("/error/{name}"))?.as_str();
-    match (field("message"), field("code")) {
-        (Some(message), Some(code)) => format!("{message} ({code})"),
-        _ => format!("the gateway answered {status}"),
-    }
 }
 
 #[cfg(test)]
@@ -189,13 +246,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_apis_own_path_may_be_in_the_url() {
+        let base_of = |url: &str| url.parse().map(|url: Uri| base(&url).to_owned()).ok();
+        assert_eq!(base_of("http://h:1").as_deref(), Some(""));
+        assert_eq!(base_of("http://h:1/api/v1").as_deref(), Some(""));
+        assert_eq!(base_of("http://h:1/api/v1/").as_deref(), Some(""));
+        assert_eq!(base_of("http://h:1/fairgate/api/v1").as_deref(), Some("/fairgate"));
+        assert_eq!(base_of("http://h:1/fairgate/").as_deref(), Some("/fairgate"));
+    }
+
+    #[test]
     fn a_refusal_is_told_in_its_own_words() {
+        let client = Client {
+            url: Uri::from_static(DEFAULT_URL),
+            token: Token { text: "t".into(), found: "the file f".into() },
+            ca: None,
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+        };
         let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;
-        let told = refusal(StatusCode::NOT_FOUND, text);
+        let told = client.refusal(StatusCode::NOT_FOUND, text);
         assert_eq!(told, r#"there is no tenant "x" (not_found)"#);
-        assert_eq!(
-            refusal(StatusCode::BAD_GATEWAY, "<html>"),
-            "the gateway answered 502 Bad Gateway"
-        );
+        let told = client.refusal(StatusCode::BAD_GATEWAY, "<html>");
+        assert_eq!(told, "the gateway answered 502 Bad Gateway");
     }
 }

@@ -1,16 +1,14 @@
-//! What was used, and who changed what.
+//! What was used.
 
 use std::io::Write;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use fairgate_core::units::Micros;
 use serde_json::Value;
 
-use super::{Common, escaped, listed, text};
+use super::{Common, escaped, span, text};
 use crate::output::Output;
 use crate::table::{Cell, Table};
-use crate::words::Span;
 
 /// Show what was used, from the ledger.
 #[derive(Debug, Args)]
@@ -105,10 +103,7 @@ fn sums(by: &'static str, rows: &Value) -> Table {
     ]);
     for row in rows.as_array().into_iter().flatten() {
         let number = |field: &str| Cell::Number(text(row, field));
-        let span = |field: &str| {
-            let micros = row.get(field).and_then(Value::as_u64);
-            Cell::Number(micros.map_or("-".to_owned(), |micros| Span(Micros(micros)).to_string()))
-        };
+        let span = |field: &str| Cell::Number(span(row, field));
         table.row(vec![
             Cell::Text(text(row, "name")),
             number("requests"),
@@ -123,31 +118,4 @@ fn sums(by: &'static str, rows: &Value) -> Table {
         ]);
     }
     table
-}
-
-/// Show who changed what, newest first.
-#[derive(Debug, Args)]
-pub(crate) struct AuditArgs {
-    #[command(flatten)]
-    common: Common,
-    /// At most this many changes.
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
-}
-
-impl AuditArgs {
-    pub(crate) fn run(&self) -> Result<()> {
-        let page = self.common.client()?.get(&format!("/api/v1/audit?limit={}", self.limit))?;
-        self.common.tell(&page["items"], |items| {
-            let columns = [
-                ("at", "at", false),
-                ("who", "actor", false),
-                ("what", "action", false),
-                ("to", "subject", false),
-                ("before", "before", false),
-                ("after", "after", false),
-            ];
-            listed(items, &columns)
-        })
-    }
 }

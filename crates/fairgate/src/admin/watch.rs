@@ -1,6 +1,6 @@
-//! What happens now: pools, live shares, one request, and the configuration.
+//! What happens now: pools, live shares, and the configuration.
 
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Common, escaped, listed, text};
+use super::audit::to_the_second;
+use super::{Common, escaped, text};
 use crate::output::Output;
 use crate::table::{Cell, Table};
 
@@ -21,7 +22,8 @@ pub(crate) struct LiveArgs {
     /// This pool only.
     #[arg(long)]
     pool: Option<String>,
-    /// Show it again every so many seconds, until interrupted.
+    /// Show it again every so many seconds, until interrupted: in place on a terminal, and with --json as one object a
+    /// line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
 }
@@ -31,33 +33,54 @@ impl LiveArgs {
         let client = self.common.client()?;
         let of = self.pool.as_ref().map(|pool| format!("?pool={}", escaped(pool)));
         let path = format!("/api/v1/fairshare/live{}", of.unwrap_or_default());
+        let Some(seconds) = self.every else {
+            let live = client.get(&path)?;
+            return if self.common.json { self.common.say(&live, "") } else { put(&told(&live)?) };
+        };
+        let on_terminal = io::stdout().is_terminal();
         loop {
-            self.once(&client.get(&path)?)?;
-            let Some(seconds) = self.every else { return Ok(()) };
+            let live = client.get(&path)?;
+            put(&match (self.common.json, on_terminal) {
+                (true, _) => format!("{live}\n"),
+                (false, false) => told(&live)?,
+                (false, true) => {
+                    let at = to_the_second(&text(&live, "at"));
+                    redrawn(&format!("{at}, every {seconds} s\n\n{}", told(&live)?))
+                }
+            })?;
             thread::sleep(Duration::from_secs(seconds));
         }
     }
+}
 
-    fn once(&self, live: &Value) -> Result<()> {
-        if self.common.json {
-            return self.common.say(live, "");
-        }
-        let mut out = Output::stdout();
-        for pool in live["pools"].as_array().into_iter().flatten() {
-            writeln!(
-                out,
-                "pool {}: {} of {} in flight, {} waiting; {}",
-                text(pool, "pool"),
-                text(pool, "global_in_flight"),
-                text(pool, "max_in_flight"),
-                text(pool, "global_queued"),
-                text(pool, "algorithm")
-            )?;
-            shares(pool).write(&mut out)?;
-            writeln!(out)?;
-        }
-        Ok(out.flush()?)
+fn put(text: &str) -> Result<()> {
+    let mut out = Output::stdout();
+    write!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// A text over what a terminal shows: from its top, each line to its end, and nothing below.
+fn redrawn(text: &str) -> String {
+    format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
+}
+
+/// All pools with their flows.
+fn told(live: &Value) -> Result<String> {
+    let mut out = Vec::new();
+    for pool in live["pools"].as_array().into_iter().flatten() {
+        writeln!(
+            out,
+            "pool {}: {} of {} in flight, {} waiting; {}",
+            text(pool, "pool"),
+            text(pool, "global_in_flight"),
+            text(pool, "max_in_flight"),
+            text(pool, "global_queued"),
+            text(pool, "algorithm")
+        )?;
+        shares(pool).write(&mut out)?;
+        writeln!(out)?;
     }
+    Ok(String::from_utf8(out)?)
 }
 
 fn shares(pool: &Value) -> Table {
@@ -97,40 +120,6 @@ fn flow(name: String, flow: &Value) -> Vec<Cell> {
         number("lag_tokens"),
         number("lag_bound_tokens"),
     ]
-}
-
-/// Show where a request is, what is ahead of it, and why.
-#[derive(Debug, Args)]
-pub(crate) struct RequestArgs {
-    #[command(flatten)]
-    common: Common,
-    /// Its id, from the response header x-fairgate-request-id; without one, all that wait and fly are listed.
-    id: Option<String>,
-}
-
-impl RequestArgs {
-    pub(crate) fn run(&self) -> Result<()> {
-        let client = self.common.client()?;
-        let Some(id) = &self.id else {
-            let list = client.get("/api/v1/requests")?;
-            return self.common.tell(&list["items"], |items| {
-                let columns = [
-                    ("request", "id", false),
-                    ("pool", "pool", false),
-                    ("state", "state", false),
-                    ("tenant", "tenant", false),
-                    ("worker", "worker", false),
-                    ("cost tokens", "cost_tokens", true),
-                    ("waited µs", "waited_us", true),
-                ];
-                listed(items, &columns)
-            });
-        };
-        let found = client.get(&format!("/api/v1/requests/{}", escaped(id)))?;
-        let story = found["story"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let story: Vec<&str> = story.collect();
-        self.common.say(&found, &story.join("\n"))
-    }
 }
 
 /// Pools: how they stand, and holding a flow.
@@ -231,5 +220,15 @@ impl ReloadArgs {
             _ => changes.join("\n"),
         };
         self.common.say(&done, &words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_redrawn_leaves_nothing_of_what_was() {
+        assert_eq!(redrawn("a\nb\n"), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
     }
 }

@@ -7,5 +7,6 @@ mod explain;
 mod fairness;
 mod replay;
 mod run;
+mod serve;
 mod vectors;
 mod what_if;

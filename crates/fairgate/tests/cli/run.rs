@@ -61,7 +61,7 @@ pub(crate) fn fairgate_with_stdin(args: &[&str], input: &str) -> Run {
     finished(child.wait_with_output().expect("it ends"))
 }
 
-fn finished(output: Output) -> Run {
+pub(crate) fn finished(output: Output) -> Run {
     let text = |bytes| String::from_utf8(bytes).expect("text");
     let status = output.status.code().expect("an exit status");
     Run { status, stdout: text(output.stdout), stderr: text(output.stderr) }

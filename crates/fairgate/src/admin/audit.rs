@@ -1,0 +1,143 @@
+//! Who changed what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+
+use super::{Common, text};
+use crate::output::{Output, terminal_width};
+use crate::table::{Cell, Table};
+
+/// Show who changed what, newest first.
+///
+/// Who is the user whose shell ran the command ($USER), where it was one of these commands. --json has what was before
+/// and after in full.
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    common: Common,
+    /// At most this many changes.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+}
+
+impl AuditArgs {
+    pub(crate) fn run(&self) -> Result<()> {
+        let page = self.common.client()?.get(&format!("/api/v1/audit?limit={}", self.limit))?;
+        let items = &page["items"];
+        if self.common.json {
+            return self.common.say(items, "");
+        }
+        let mut out = Output::stdout();
+        table(items).write_within(&mut out, terminal_width())?;
+        Ok(out.flush()?)
+    }
+}
+
+fn table(items: &Value) -> Table {
+    let mut table = Table::new(vec!["at", "who", "what", "to", "change"]);
+    for item in items.as_array().into_iter().flatten() {
+        table.row(vec![
+            Cell::Text(to_the_second(&text(item, "at"))),
+            Cell::Text(text(item, "actor")),
+            Cell::Text(text(item, "action")),
+            Cell::Text(text(item, "subject")),
+            Cell::Text(change(item)),
+        ]);
+    }
+    table
+}
+
+/// A moment without its fraction of a second.
+pub(super) fn to_the_second(moment: &str) -> String {
+    match moment.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => moment.to_owned(),
+    }
+}
+
+/// What is different: the fields that changed, or those of what is new or gone.
+fn change(item: &Value) -> String {
+    let (before, after) = (fields(&item["before"]), fields(&item["after"]));
+    let listed = |fields: &BTreeMap<String, String>| {
+        let subject = text(item, "subject");
+        let told = fields.iter().filter(|(name, value)| {
+            !matches!(name.as_str(), "created_at" | "hint")
+                && **value != subject
+                && !matches!(value.as_str(), "none" | "false")
+        });
+        let told: Vec<String> = told.map(|(name, value)| format!("{name}: {value}")).collect();
+        told.join(", ")
+    };
+    match (before.is_empty(), after.is_empty()) {
+        (true, true) => "-".to_owned(),
+        (true, false) => listed(&after),
+        (false, true) => format!("was {}", listed(&before)),
+        (false, false) => {
+            let none = "none".to_owned();
+            let of =
+                |fields: &BTreeMap<String, String>, name| fields.get(name).unwrap_or(&none).clone();
+            let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            let pairs = names.into_iter().map(|name| (name, of(&before, name), of(&after, name)));
+            let changed = pairs.filter(|(_, was, is)| was != is);
+            let told = changed.map(|(name, was, is)| format!("{name}: {was} → {is}"));
+            let told: Vec<String> = told.collect();
+            if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+        }
+    }
+}
+
+/// All fields with their values, those of inner objects too. Budgets are named as the commands name them.
+fn fields(value: &Value) -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::new();
+    collect(value, &mut fields);
+    fields
+}
+
+fn collect(value: &Value, fields: &mut BTreeMap<String, String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => collect(value, fields),
+            Value::Array(budgets) if name == "budgets" => {
+                for budget in budgets {
+                    let name = format!("tokens_per_{}", text(budget, "period"));
+                    fields.insert(name, text(budget, "tokens"));
+                }
+            }
+            _ => {
+                let told = text(
+                    &Value::Object([(name.clone(), value.clone())].into_iter().collect()),
+                    name,
+                );
+                fields.insert(name.clone(), if told == "-" { "none".to_owned() } else { told });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_changed_is_told() {
+        let limits =
+            |budgets: Value, rate: Value| json!({"budgets": budgets, "requests_per_minute": rate});
+        let day = json!([{"period": "day", "tokens": 1000}]);
+        let before = json!({"name": "chat", "weight": 100, "limits": limits(day, json!(1))});
+        let after =
+            json!({"name": "chat", "weight": 100, "limits": limits(json!([]), Value::Null)});
+        let patch = json!({"subject": "chat", "before": before, "after": after});
+        assert_eq!(change(&patch), "requests_per_minute: 1 → none, tokens_per_day: 1000 → none");
+        let add = json!({"subject": "chat", "before": null, "after": before});
+        assert_eq!(change(&add), "requests_per_minute: 1, tokens_per_day: 1000, weight: 100");
+        let remove = json!({"subject": "chat", "before": after, "after": null});
+        assert_eq!(change(&remove), "was weight: 100");
+        assert_eq!(to_the_second("2026-11-15T12:57:45.409124Z"), "2026-11-15T12:57:45Z");
+    }
+}

@@ -1,0 +1,214 @@
+//! Where a request is, what is ahead of it, and how it ended.
+
+use std::io::Write;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+
+use super::{Common, client::Client, escaped, span, text};
+use crate::output::Output;
+use crate::table::{Cell, Table};
+use crate::words::counted;
+
+/// Show where a request is, what is ahead of it, and why; or how it ended.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Its id, from the response header x-fairgate-request-id; without one, all that wait and fly are listed.
+    id: Option<String>,
+}
+
+impl RequestArgs {
+    pub(crate) fn run(&self) -> Result<()> {
+        let client = self.common.client()?;
+        let Some(id) = &self.id else {
+            let list = client.get("/api/v1/requests")?;
+            return self.common.tell(&list["items"], list_of);
+        };
+        let found = client.get(&format!("/api/v1/requests/{}", escaped(id)))?;
+        if self.common.json {
+            return self.common.say(&found, "");
+        }
+        let pool = pool_of(&client, &found);
+        let mut out = Output::stdout();
+        for line in lines(&found, &pool) {
+            writeln!(out, "{line}")?;
+        }
+        if found["attempts"].as_array().is_some_and(|rows| !rows.is_empty()) {
+            writeln!(out)?;
+            attempts(&found["attempts"]).write(&mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn list_of(items: &Value) -> Table {
+    let headings =
+        vec!["request", "pool", "state", "tenant", "worker", "cost tokens", "waited", "flying"];
+    let mut table = Table::new(headings);
+    for item in items.as_array().into_iter().flatten() {
+        let named = |field: &str| Cell::Text(text(item, field));
+        table.row(vec![
+            named("id"),
+            named("pool"),
+            named("state"),
+            named("tenant"),
+            named("worker"),
+            Cell::Number(text(item, "cost_tokens")),
+            Cell::Number(span(item, "waited_us")),
+            Cell::Number(span(item, "flying_us")),
+        ]);
+    }
+    table
+}
+
+/// The pool that a request waits in. `Null` where there is none, or it cannot be asked any more.
+fn pool_of(client: &Client, found: &Value) -> Value {
+    match found["request"]["pool"].as_str() {
+        Some(pool) => client.get(&format!("/api/v1/pools/{}", escaped(pool))).unwrap_or_default(),
+        None => Value::Null,
+    }
+}
+
+/// Where a request is, in words: first what a person wants to know, then whose it is, then why.
+fn lines(found: &Value, pool: &Value) -> Vec<String> {
+    let request = &found["request"];
+    let whose = || {
+        let group = text(request, "group");
+        format!(
+            "tenant {}, in group {group}; it is expected to use {} tokens",
+            text(request, "tenant"),
+            text(request, "cost_tokens")
+        )
+    };
+    match found["state"].as_str() {
+        Some("waiting") => {
+            let mut lines = vec![waiting(found, pool), whose()];
+            let story = found["story"].as_array().into_iter().flatten();
+            lines.extend(story.filter_map(Value::as_str).map(str::to_owned));
+            lines
+        }
+        Some("flying") => {
+            let (flying, waited) = (span(request, "flying_us"), span(request, "waited_us"));
+            let (worker, pool) = (text(request, "worker"), text(request, "pool"));
+            let first = format!(
+                "in flight for {flying} on worker {worker} of pool {pool}, after a wait of {waited}"
+            );
+            vec![first, whose()]
+        }
+        _ => vec![ended(&found["attempts"])],
+    }
+}
+
+fn waiting(found: &Value, pool: &Value) -> String {
+    let mut told = vec![format!(
+        "waiting for {} in pool {}",
+        span(&found["request"], "waited_us"),
+        text(&found["request"], "pool")
+    )];
+    if let (Some(used), Some(all)) = (pool["in_flight"].as_u64(), pool["capacity"].as_u64()) {
+        told.push(match used >= all {
+            true => format!("all {} are in use", counted(all, "slot")),
+            false => format!("{used} of {} are in use", counted(all, "slot")),
+        });
+    }
+    told.push(match found["waiting"]["grants_ahead"].as_u64() {
+        None => "as things are, it would never be granted".to_owned(),
+        Some(0) => "it is next".to_owned(),
+        Some(1) => "1 request goes before it".to_owned(),
+        Some(more) => format!("{more} requests go before it"),
+    });
+    told.join("; ")
+}
+
+fn ended(rows: &Value) -> String {
+    let mut rows = rows.as_array().into_iter().flatten();
+    let Some(last) = rows.find(|row| row["last"] == true) else {
+        return "it has not ended, and nothing more is known of it now".to_owned();
+    };
+    let code = last["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+    format!(
+        "ended with status {}{code} after {}; tenant {}, model {}",
+        text(last, "status"),
+        span(last, "total_us"),
+        text(last, "tenant"),
+        text(last, "model")
+    )
+}
+
+fn attempts(rows: &Value) -> Table {
+    let mut table = Table::new(vec![
+        "attempt",
+        "worker",
+        "outcome",
+        "status",
+        "code",
+        "waited",
+        "first token",
+        "total",
+        "input tokens",
+        "cached",
+        "output tokens",
+        "charged tokens",
+    ]);
+    let mut rows: Vec<&Value> = rows.as_array().into_iter().flatten().collect();
+    rows.sort_by_key(|row| row["attempt"].as_u64());
+    for row in rows {
+        let (named, number) = (
+            |field: &str| Cell::Text(text(row, field)),
+            |field: &str| Cell::Number(text(row, field)),
+        );
+        let span = |field: &str| Cell::Number(span(row, field));
+        table.row(vec![
+            named("attempt"),
+            named("worker"),
+            named("outcome"),
+            number("status"),
+            named("code"),
+            span("waited_us"),
+            span("first_token_us"),
+            span("total_us"),
+            number("input_tokens"),
+            number("cached_tokens"),
+            number("output_tokens"),
+            number("charged_tokens"),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_line_says_what_a_person_wants_to_know() {
+        let found = |ahead: Value| {
+            json!({
+                "state": "waiting",
+                "request": {"waited_us": 1_200_000, "pool": "llama", "tenant": "chat", "group": "prod", "cost_tokens": 9},
+                "waiting": {"grants_ahead": ahead},
+                "story": ["why"],
+            })
+        };
+        let pool = json!({"in_flight": 4, "capacity": 4});
+        let told = lines(&found(json!(9)), &pool);
+        assert_eq!(
+            told[0],
+            "waiting for 1.2 s in pool llama; all 4 slots are in use; 9 requests go before it"
+        );
+        assert_eq!(told[1], "tenant chat, in group prod; it is expected to use 9 tokens");
+        assert_eq!(told[2], "why");
+        let told = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));
+        assert_eq!(told[0], "waiting for 1.2 s in pool llama; 1 of 4 slots are in use; it is next");
+        let told = lines(&found(Value::Null), &Value::Null);
+        assert_eq!(
+            told[0],
+            "waiting for 1.2 s in pool llama; as things are, it would never be granted"
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! `fairgate serve` and the admin commands, as processes over real sockets.
+
+mod admin;
+mod crash;
+mod http;
+mod readme;
+mod running;
+mod secrets;
+mod start;

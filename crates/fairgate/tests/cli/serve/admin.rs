@@ -1,0 +1,325 @@
+//! The admin commands, each against a gateway of its own.
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+use std::thread;
+
+use fairgate_sim::{OutputLength, SimOptions};
+
+use super::http::{CHAT, ask, chat, parsed, send};
+use super::running::{Folder, Gateway, Model, one_pool, until};
+use crate::run::finished;
+
+#[test]
+fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    gateway.fairgate(&["group", "add", "prod", "--weight", "500"]).ok();
+    let args = [
+        "tenant",
+        "add",
+        "chat",
+        "--group",
+        "prod",
+        "--weight",
+        "300",
+        "--tokens-per-day",
+        "5000000",
+    ];
+    let told = gateway.fairgate(&args).ok();
+    assert!(
+        told.starts_with("tenant  group  weight  state    limits\nchat    prod      300  enabled"),
+        "{told}"
+    );
+    let made = gateway.json(&["key", "create", "chat", "--name", "web"]);
+    let (secret, id) = (made["secret"].as_str().expect("a secret"), made["key"]["id"].as_str());
+    let id = id.expect("an id");
+    assert_eq!(gateway.chat(secret, "Hello").status, 200);
+
+    let groups = gateway.fairgate(&["group", "list"]).ok();
+    assert!(groups.contains("\nprod        500  20"), "{groups}");
+    let shown = gateway.fairgate(&["tenant", "show", "chat"]).ok();
+    assert!(shown.contains("budget of  per") && shown.contains("5000000"), "{shown}");
+    let keys = gateway.fairgate(&["key", "list", "--tenant", "chat"]).ok();
+    assert!(keys.contains(id) && keys.contains("web") && !keys.contains(secret), "{keys}");
+
+    gateway.fairgate(&["key", "revoke", id]).ok();
+    assert_eq!(gateway.chat(secret, "Hello").status, 401);
+    let twice = gateway.fairgate(&["group", "add", "prod"]);
+    assert_eq!(twice.status, 1);
+    assert!(twice.stderr.ends_with("(exists)\n"), "{}", twice.stderr);
+}
+
+#[test]
+fn usage_is_told_as_table_csv_and_json() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    let key = gateway.first_key();
+    for _ in 0..3 {
+        assert_eq!(gateway.chat(&key, "Hello").status, 200);
+    }
+    let usage = gateway.json(&["usage"]);
+    let row = &usage["rows"][0];
+    assert_eq!((&row["name"], &row["requests"]), (&"demo".into(), &3.into()));
+    let tokens = row["charged_tokens"].as_u64().expect("a number");
+    let table = gateway.fairgate(&["usage"]).ok();
+    let mut lines = table.lines();
+    assert!(
+        lines.next().is_some_and(|line| line.starts_with("tenant  requests  failed  input tokens"))
+    );
+    let line = lines.next().expect("a tenant");
+    assert!(
+        line.starts_with("demo           3       0") && line.contains(&tokens.to_string()),
+        "{table}"
+    );
+    let csv = gateway.fairgate(&["usage", "--by", "model", "--csv"]).ok();
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("sim,3,0,")), "{csv}");
+}
+
+#[test]
+fn a_request_is_followed_while_it_waits_and_when_it_has_ended() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    let key = gateway.first_key();
+    let held = gateway.fairgate(&["pool", "hold", "sim", "tenant", "demo"]).ok();
+    assert_eq!(held, "demo is held in pool sim\n");
+    let asked = {
+        let (url, key) = (gateway.url.clone(), key.clone());
+        thread::spawn(move || ask(&url, "POST", CHAT, &key, &chat("sim", "Hello", false)))
+    };
+    let id = until("it waits", || Some(gateway.json(&["request"])[0]["id"].as_str()?.to_owned()));
+    let told = gateway.fairgate(&["request", &id]).ok();
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("waiting for "), "{told}");
+    assert!(
+        lines[0].ends_with(
+            " in pool sim; 0 of 8 slots are in use; as things are, it would never be granted"
+        ),
+        "{told}"
+    );
+    assert!(
+        lines[1].starts_with("tenant demo, in group default; it is expected to use "),
+        "{told}"
+    );
+    assert!(lines.contains(&"tenant demo is held by an operator"), "{told}");
+
+    assert_eq!(
+        gateway.fairgate(&["pool", "resume", "sim", "tenant", "demo"]).ok(),
+        "demo goes on in pool sim\n"
+    );
+    let answer = asked.join().expect("no panic").expect("an answer");
+    assert_eq!((answer.status, answer.id()), (200, id.clone()));
+    let told = gateway.fairgate(&["request", &id]).ok();
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("ended with status 200 after "), "{told}");
+    assert!(lines[0].ends_with("; tenant demo, model sim"), "{told}");
+    let headings = "attempt worker outcome status code waited first token total \
+                    input tokens cached output tokens charged tokens";
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(lines[2]), headings);
+    assert!(words(lines[3]).starts_with("1 sim completed 200 - "), "{told}");
+    let usage = &answer.json()["usage"];
+    let (input, output) = (&usage["prompt_tokens"], &usage["completion_tokens"]);
+    let charged = &usage["total_tokens"];
+    assert!(words(lines[3]).ends_with(&format!("ms {input} 0 {output} {charged}")), "{told}");
+    assert_eq!(gateway.json(&["request", &id])["state"], "ended");
+    assert_eq!(gateway.json(&["pool", "list"])[0]["held"], serde_json::json!([]));
+}
+
+#[test]
+fn the_audit_says_who_changed_which_fields() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    gateway.fairgate(&["tenant", "set", "demo", "--requests-per-minute", "1"]).ok();
+    gateway
+        .fairgate(&["tenant", "set", "demo", "--requests-per-minute", "none", "--weight", "7"])
+        .ok();
+    gateway.fairgate(&["pool", "hold", "sim", "tenant", "demo"]).ok();
+    let told = gateway.fairgate(&["audit"]).ok();
+    let lines: Vec<String> = told
+        .lines()
+        .map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(lines[0], "who what to change");
+    assert!(lines[1].starts_with("admin:ada pool.hold sim "), "{told}");
+    assert_eq!(
+        lines[2],
+        "admin:ada tenant.patch demo requests_per_minute: 1 → none, weight: 100 → 7"
+    );
+    assert_eq!(lines[3], "admin:ada tenant.patch demo requests_per_minute: none → 1");
+    assert!(lines[4].starts_with("first-start key.create key-"), "{told}");
+    assert!(lines[4].ends_with(" name: first, tenant: demo, weight: 100"), "{told}");
+    assert_eq!(lines[5], "first-start tenant.add demo group: default, weight: 100");
+    let entry = &gateway.json(&["audit", "--limit", "2"])[1];
+    assert_eq!(entry["before"]["limits"]["requests_per_minute"], 1);
+    assert_eq!(entry["after"]["weight"], 7);
+}
+
+#[test]
+fn the_audit_fits_the_terminal() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    let Some(told) = on_terminal(&gateway, "audit", "10") else { return };
+    let lines: Vec<&str> = told.lines().map(str::trim_end).collect();
+    assert_eq!(lines.len(), 4, "{told}");
+    let widest = lines.iter().map(|line| line.chars().count()).max();
+    assert_eq!(widest, Some(90), "{told}");
+    assert!(lines[1].ends_with('…'), "{told}");
+}
+
+/// What a command prints on a terminal of 90 columns; nothing where there is no `script`, which gives it one.
+fn on_terminal(gateway: &Gateway, args: &str, seconds: &str) -> Option<String> {
+    let command = format!("stty rows 40 cols 90; exec {} {args}", env!("CARGO_BIN_EXE_fairgate"));
+    let mut script = std::process::Command::new("timeout");
+    script.args([seconds, "script", "-qec", &command, "/dev/null"]);
+    for (name, value) in gateway.command(&[]).get_envs() {
+        script.env(name, value.unwrap_or_default());
+    }
+    let run = script.stdin(Stdio::null()).output().expect("it runs");
+    if run.status.code() == Some(127) {
+        eprintln!("skipped: there is no script command");
+        return None;
+    }
+    Some(String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+#[test]
+fn live_goes_on_as_one_object_a_line() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    let told = gateway.fairgate(&["live"]).ok();
+    assert!(told.starts_with("pool sim: 0 of 8 in flight, 0 waiting; share by group"), "{told}");
+    let mut live = gateway.command(&["live", "--every", "1", "--json"]).spawn().expect("it runs");
+    let mut out = live.stdout.take().expect("it is piped");
+    let mut text = String::new();
+    while text.matches('\n').count() < 2 {
+        let mut piece = [0; 4096];
+        let read = out.read(&mut piece).expect("it can be read");
+        assert!(read > 0, "it goes on");
+        text.push_str(&String::from_utf8_lossy(&piece[..read]));
+    }
+    live.kill().expect("it runs");
+    live.wait().expect("it ends");
+    for line in text.lines().take(2) {
+        let live: serde_json::Value = serde_json::from_str(line).expect("one object a line");
+        assert_eq!(live["pools"][0]["pool"], "sim");
+    }
+}
+
+#[test]
+fn live_redraws_in_place_on_a_terminal() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    let Some(told) = on_terminal(&gateway, "live --every 1", "4") else { return };
+    let frames: Vec<&str> = told.split("\x1b[H").skip(1).collect();
+    assert!(frames.len() >= 2, "{told}");
+    for frame in frames.iter().take(2) {
+        let line = frame.lines().next().unwrap_or_default();
+        assert!(line.starts_with("20") && line.contains("Z, every 1 s\x1b[K"), "{frame:?}");
+        assert!(frame.contains("pool sim: ") && frame.contains("\x1b[J"), "{frame:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_way_it_was_asked_is_said() {
+    let folder = Folder::new();
+    let model = Model::start(SimOptions::default());
+    let text = one_pool(&model, "admin: { listen: 127.0.0.1:0 }\n");
+    fs::write(folder.join("fairgate.yaml"), text).expect("a file");
+    let gateway = Gateway::configured(&folder);
+    // The URL as it is printed, with the API's own path, is what the helper gives; an empty token counts as none.
+    assert!(gateway.admin_url.ends_with("/api/v1"));
+    let run = gateway.command(&["group", "list"]).env("FAIRGATE_ADMIN_TOKEN", "").output();
+    assert_eq!(finished(run.expect("it runs")).ok(), "group  weight  created\n");
+
+    let run = gateway.fairgate(&["group", "list", "--url", &gateway.url]);
+    assert_eq!(run.status, 1);
+    assert!(run.stderr.starts_with("fairgate: there is no admin API at http://"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("`admin.listen`") && run.stderr.contains("--url"),
+        "{}",
+        run.stderr
+    );
+
+    let wrong = folder.join("wrong-token");
+    fs::write(&wrong, "fga-wrong\n").expect("a file");
+    let wrong = wrong.display().to_string();
+    let run = gateway.fairgate(&["group", "list", "--token-file", &wrong]);
+    assert!(run.stderr.starts_with("fairgate: the admin token is wrong: "), "{}", run.stderr);
+    assert!(run.stderr.contains(&format!("the one from the file {wrong} ")), "{}", run.stderr);
+    let run = gateway.command(&["group", "list"]).env("FAIRGATE_ADMIN_TOKEN", "fga-x").output();
+    let run = finished(run.expect("it runs"));
+    assert!(run.stderr.contains("from the variable FAIRGATE_ADMIN_TOKEN"), "{}", run.stderr);
+    gateway.fairgate(&["group", "add", "g"]).ok();
+    gateway.fairgate(&["tenant", "add", "t", "--group", "g"]).ok();
+    let key = gateway.key("t");
+    let run = gateway.command(&["group", "list"]).env("FAIRGATE_ADMIN_TOKEN", &key).output();
+    let run = finished(run.expect("it runs"));
+    assert!(run.stderr.contains("this needs the admin token"), "{}", run.stderr);
+    assert!(!run.stderr.contains(&key), "{}", run.stderr);
+}
+
+#[test]
+fn a_configuration_is_reloaded_whole_or_not_at_all() {
+    let folder = Folder::new();
+    let model = Model::start(SimOptions::default());
+    let file = folder.join("fairgate.yaml");
+    let text = one_pool(&model, "");
+    let write = |text: &str| fs::write(&file, text).expect("a file");
+    write(&text);
+    let gateway = Gateway::configured(&folder);
+    let capacity = || gateway.json(&["pool", "list"])[0]["capacity"].clone();
+    assert_eq!(gateway.fairgate(&["reload"]).ok(), "nothing has changed\n");
+
+    // One good change and one bad line: neither is taken.
+    write(&text.replace("capacity: 16", "capacity: 9\n    retries: many"));
+    let line = text.lines().count() + 1;
+    let run = gateway.fairgate(&["reload"]);
+    assert_eq!(run.status, 1);
+    let place = format!("{}:{line}:", file.display());
+    assert!(run.stderr.contains(&place), "{place} in {}", run.stderr);
+    assert!(run.stderr.contains("pools[0].retries"), "{}", run.stderr);
+    assert_eq!(capacity(), 16);
+    gateway.signal("HUP");
+    until("it is logged", || {
+        let log = gateway.log();
+        (log.contains("nothing has changed") && log.contains("pools[0].retries")).then_some(())
+    });
+    assert_eq!(capacity(), 16);
+
+    write(&text.replace("capacity: 16", "capacity: 9"));
+    gateway.signal("HUP");
+    until("it is in force", || (capacity() == 9).then_some(()));
+    write(&text);
+    let told = gateway.fairgate(&["reload"]).ok();
+    assert!(told.contains("capacity: 9 → 16"), "{told}");
+    assert_eq!(capacity(), 16);
+}
+
+#[test]
+fn told_to_stop_it_lets_what_flies_finish() {
+    let folder = Folder::new();
+    let options = SimOptions { output_tokens: OutputLength::exactly(50), ..SimOptions::default() };
+    let model = Model::start(options);
+    fs::write(folder.join("fairgate.yaml"), one_pool(&model, "")).expect("a file");
+    let mut gateway = Gateway::configured(&folder);
+    gateway.fairgate(&["group", "add", "g"]).ok();
+    gateway.fairgate(&["tenant", "add", "t", "--group", "g"]).ok();
+    let key = gateway.key("t");
+    let mut stream =
+        send(&gateway.url, "POST", CHAT, &key, &chat("sim", "Hello", true)).expect("it is sent");
+    let mut seen = vec![0; 1];
+    stream.read_exact(&mut seen).expect("it has begun");
+    gateway.signal("TERM");
+    stream.read_to_end(&mut seen).expect("it may finish");
+    let answer = parsed(&String::from_utf8_lossy(&seen));
+    assert!(answer.whole && answer.body.contains("data: [DONE]"), "{answer:?}");
+    assert!(gateway.ended().success());
+    assert!(send(&gateway.url, "POST", CHAT, &key, "").is_err(), "nobody listens any more");
+    let data = folder.join("data");
+    let names = fs::read_dir(&data).expect("it is there").flatten().map(|entry| entry.file_name());
+    let rows = names.filter(|name| name.to_string_lossy().contains("-rows-"));
+    assert_eq!(rows.count(), 0, "all rows are in the database");
+}

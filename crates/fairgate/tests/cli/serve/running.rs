@@ -1,0 +1,210 @@
+//! A `fairgate serve` of a test's own, and what it left behind.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fairgate_sim::{Sim, SimOptions};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::http::{Answer, CHAT, ask, chat};
+use crate::run::{Run, command, finished};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Tries until it works.
+pub(super) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(done) = attempt() {
+            return done;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A folder for one test alone, removed when it is dropped.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("serve-{}-{number}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // What an earlier process of this number has left.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder can be made");
+        Self(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A simulated model in this process.
+pub(super) struct Model {
+    pub(super) url: String,
+    _sim: Sim,
+    _runtime: Runtime,
+}
+
+impl Model {
+    pub(super) fn start(options: SimOptions) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let sim = runtime
+            .block_on(async { Sim::start(([127, 0, 0, 1], 0).into(), options) })
+            .expect("a simulated model starts");
+        Self { url: sim.url(), _sim: sim, _runtime: runtime }
+    }
+}
+
+/// A gateway process. Killed where it still runs when it is dropped.
+pub(super) struct Gateway {
+    child: Child,
+    folder: PathBuf,
+    /// What it said when it was ready.
+    pub(super) greeting: String,
+    /// Where clients connect.
+    pub(super) url: String,
+    /// Where the admin API is.
+    pub(super) admin_url: String,
+    /// Where the admin token is.
+    pub(super) token_file: PathBuf,
+}
+
+impl Gateway {
+    /// Without a configuration, on a free port, with its data in a folder.
+    pub(super) fn embedded(folder: &Folder) -> Self {
+        let data = folder.join("data");
+        let data = data.display().to_string();
+        Self::start(folder, command(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &data]))
+    }
+
+    /// With `fairgate.yaml` in a folder, which has its data in `data`.
+    pub(super) fn configured(folder: &Folder) -> Self {
+        let file = folder.join("fairgate.yaml").display().to_string();
+        Self::start(folder, command(&["serve", "--config", &file]))
+    }
+
+    /// As a command has it. Waits until it is ready.
+    pub(super) fn start(folder: &Folder, mut command: Command) -> Self {
+        let (out, err) = (folder.join("stdout"), folder.join("stderr"));
+        let log = File::options().create(true).append(true).open(&err).expect("a file");
+        command.stdout(File::create(&out).expect("a file")).stderr(log);
+        let mut child = command.spawn().expect("it starts");
+        let greeting = until("it is ready", || {
+            if let Some(status) = child.try_wait().expect("it is ours") {
+                panic!("{status}: {}", fs::read_to_string(&err).unwrap_or_default());
+            }
+            fs::read_to_string(&out).ok().filter(|said| said.contains(" listens on "))
+        });
+        let word_after = |mark: &str| {
+            let rest = greeting.split_once(mark)?.1;
+            rest.split_whitespace().next().map(str::to_owned)
+        };
+        let url = word_after(" listens on ").expect("it says where");
+        let admin_url = word_after("  admin API    ").unwrap_or_else(|| url.clone());
+        let token_file = word_after("  admin token  in ").unwrap_or_default().into();
+        Self { child, folder: folder.path().to_owned(), greeting, url, admin_url, token_file }
+    }
+
+    /// The first key, which only the greeting of a first start has.
+    pub(super) fn first_key(&self) -> String {
+        let rest = self.greeting.split_once("  key          fg-").expect("a first start").1;
+        format!("fg-{}", rest.split_whitespace().next().expect("a secret"))
+    }
+
+    /// An admin command, not yet run.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(args);
+        command
+            .env("FAIRGATE_URL", &self.admin_url)
+            .env("FAIRGATE_ADMIN_TOKEN_FILE", &self.token_file)
+            .env_remove("FAIRGATE_ADMIN_TOKEN")
+            .env("USER", "ada");
+        command
+    }
+
+    /// Runs an admin command.
+    pub(super) fn fairgate(&self, args: &[&str]) -> Run {
+        finished(self.command(args).output().expect("the command runs"))
+    }
+
+    /// The JSON of an admin command that went well.
+    pub(super) fn json(&self, args: &[&str]) -> Value {
+        let told = self.fairgate(&[args, &["--json"]].concat()).ok();
+        serde_json::from_str(&told).expect("JSON")
+    }
+
+    /// A new key of a tenant: its secret.
+    pub(super) fn key(&self, tenant: &str) -> String {
+        let made = self.json(&["key", "create", tenant]);
+        made["secret"].as_str().expect("a secret").to_owned()
+    }
+
+    /// What the admin API has at a path.
+    pub(super) fn api(&self, path: &str) -> Value {
+        let token = fs::read_to_string(&self.token_file).expect("a token");
+        let base = self.admin_url.trim_end_matches("/api/v1");
+        let answer = ask(base, "GET", path, token.trim(), "").expect("an answer");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    }
+
+    /// Asks for a chat completion.
+    pub(super) fn chat(&self, key: &str, prompt: &str) -> Answer {
+        ask(&self.url, "POST", CHAT, key, &chat("sim", prompt, false)).expect("an answer")
+    }
+
+    /// Sends a signal.
+    pub(super) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
+        assert!(sent.success());
+    }
+
+    /// Waits for its end.
+    pub(super) fn ended(&mut self) -> ExitStatus {
+        until("it ends", || self.child.try_wait().expect("it is ours"))
+    }
+
+    /// What it has logged so far.
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("stderr")).expect("a log")
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A configuration with one pool `sim` on one simulated model.
+pub(super) fn one_pool(model: &Model, more: &str) -> String {
+    format!(
+        "listen: 127.0.0.1:0\ndata_dir: data\n{more}\
+         upstreams:\n  - {{ name: sim, url: {}, slots: 16 }}\n\
+         pools:\n  - name: sim\n    models: [sim]\n    workers: [sim]\n    capacity: 16\n",
+        model.url
+    )
+}
