@@ -214,6 +214,12 @@ impl Gateway {
         Ok(plan)
     }
 
+    /// Ends the grace of a [`drain`](Self::drain) that is under way: what flies is cut off, and everything is settled and
+    /// saved as at its end.
+    pub fn cut_short(&self) {
+        self.app.phase.advance(Stage::Closing);
+    }
+
     /// Ends the gateway: it listens no more, `/readyz` says 503, what waits is refused with 503, what flies may finish
     /// within `grace`; then connections are cut, scores are saved, and the store is closed.
     pub async fn drain(&self, grace: Duration) -> Drained {
@@ -222,11 +228,22 @@ impl Gateway {
         let pools = self.app.pools.all();
         // What is cut off at the deadline must still reach its gate.
         let gates = join_all(pools.iter().map(|pool| pool.gate.drain(grace + LAST_WAIT)));
+        let mut phase = self.app.phase.watch();
         let cut = async {
-            let left = self.server.empty(grace).await;
-            if left > 0 {
-                sleep_until(deadline).await;
-            }
+            let finished = async {
+                let left = self.server.empty(grace).await;
+                if left > 0 {
+                    sleep_until(deadline).await;
+                }
+                left
+            };
+            let hurried = async {
+                let _ = phase.wait_for(|stage| *stage >= Stage::Closing).await;
+            };
+            let left = tokio::select! {
+                left = finished => left,
+                () = hurried => self.server.empty(Duration::ZERO).await,
+            };
             self.app.phase.advance(Stage::Closing);
             self.server.empty(LAST_WAIT).await;
             let _ = timeout(LAST_WAIT, self.app.rows_adrift.none()).await;

@@ -157,10 +157,19 @@ async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     info!(grace_seconds = grace.as_secs(), "ending: what flies may finish, what waits is refused");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let drained = tokio::select! {
-        drained = gateway.drain(grace) => drained,
-        _ = terminate.recv() => bail!("told to stop twice: what flew was cut off"),
-        _ = interrupt.recv() => bail!("told to stop twice: what flew was cut off"),
+    let mut drain = std::pin::pin!(gateway.drain(grace));
+    let in_time = tokio::select! {
+        drained = &mut drain => Some(drained),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    let drained = match in_time {
+        Some(drained) => drained,
+        None => {
+            warn!("told to stop twice: what flies is cut off");
+            gateway.cut_short();
+            drain.await
+        }
     };
     if let Some(sim) = sim {
         sim.stop().await;

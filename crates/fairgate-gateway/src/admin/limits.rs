@@ -15,10 +15,10 @@ pub(super) struct LimitsBody {
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
     pub(super) in_flight: Option<Whole>,
     /// How many of its requests may wait at once.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
     pub(super) queued_requests: Option<Whole>,
     /// How many bytes of request bodies it may have waiting at once.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
     pub(super) queued_bytes: Option<Whole>,
     /// Requests a minute.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]

@@ -308,6 +308,36 @@ async fn what_cannot_start_says_why() {
     sim.stop().await;
 }
 
+/// Told to stop twice: nothing is waited for, and everything is settled all the same.
+#[tokio::test]
+async fn a_drain_that_is_cut_short_settles_what_flew() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |_| {}).await;
+    let addr = house.gateway.addr();
+    let question = post(CHAT, &chat(true)).key(&house.key);
+    let flying = tokio::spawn(async move { question.begin(addr).await });
+    let pieces = upstream.call().await.stream("text/event-stream");
+    let body = flying.await.unwrap().into_body();
+    let url = config(&house.folder, "http://unused").store.url.expose().to_owned();
+    let drained = async { house.gateway.drain(Duration::from_secs(600)).await };
+    let hurry = async {
+        while house.gateway.app().pools.all()[0].gate.live().await.is_ok_and(|live| !live.draining)
+        {
+            tokio::task::yield_now().await;
+        }
+        house.gateway.cut_short();
+    };
+    let (drained, ()) = tokio::time::timeout(SOON, async { tokio::join!(drained, hurry) })
+        .await
+        .expect("it ends long before its grace");
+    assert_eq!((drained.connections_cut, drained.still_flying), (1, 0));
+    drop((body, pieces));
+    let (store, _) = Store::open(&url, StoreOptions::default()).await.unwrap();
+    let rows = rows(&store).await;
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].last, rows[0].code.as_deref()), (true, Some("drained")));
+}
+
 #[tokio::test]
 async fn old_rows_leave_the_ledger() {
     let sim = sim();
