@@ -4,11 +4,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fairgate_core::decision::Reason;
 use fairgate_dialect::{BadAsk, Dialect, Problem};
 use fairgate_runtime::Refused;
 use fairgate_store::{Exhausted, Outcome, Period, Scope, UnixMicros};
-use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::limits::Limited;
@@ -78,6 +79,29 @@ impl Refusal {
         }
         name(&mut reply, dialect, request_id);
         reply
+    }
+}
+
+impl Refusal {
+    /// The response as it goes over an HTTP/1 connection that is closed after it, in OpenAI's dialect: where there was no
+    /// request that would tell the caller's.
+    pub(crate) fn raw(&self, request_id: &str) -> Bytes {
+        let reply = self.reply(Dialect::OpenAi, request_id);
+        let body = self.problem.body(Dialect::OpenAi, request_id);
+        let mut raw = format!("HTTP/1.1 {}\r\n", self.problem.status).into_bytes();
+        let length = HeaderValue::from(body.len());
+        let close = HeaderValue::from_static("close");
+        let ours = [(CONNECTION, close), (CONTENT_LENGTH, length)];
+        let theirs = reply.headers().iter().filter(|(name, _)| **name != CONNECTION);
+        for (name, value) in ours.iter().map(|(name, value)| (name, value)).chain(theirs) {
+            raw.extend_from_slice(name.as_str().as_bytes());
+            raw.extend_from_slice(b": ");
+            raw.extend_from_slice(value.as_bytes());
+            raw.extend_from_slice(b"\r\n");
+        }
+        raw.extend_from_slice(b"\r\n");
+        raw.extend_from_slice(&body);
+        raw.into()
     }
 }
 
@@ -273,6 +297,27 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
         .after(Some(Duration::from_micros(micros)));
     refusal.hopeless = true;
     refusal
+}
+
+/// What came is no request that could be read.
+pub(crate) fn unreadable(status: StatusCode, head_max: u32) -> Refusal {
+    match status {
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
+            let message = format!(
+                "The request's head is too large: {head_max} bytes and 100 headers are the most that is taken."
+            );
+            Refusal::new(status, "header_too_large", message)
+        }
+        _ => {
+            let message = "What came is no request: its head is not HTTP.";
+            Refusal::new(status, "bad_request", message)
+        }
+    }
+}
+
+pub(crate) fn header_timeout(after: Duration) -> Refusal {
+    let message = format!("The request's head did not arrive within {} s.", after.as_secs_f64());
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message)
 }
 
 pub(crate) fn body_too_large(max: u64) -> Refusal {
