@@ -42,7 +42,7 @@ impl Refusal {
         problem.into()
     }
 
-    fn after(mut self, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn after(mut self, retry_after: Option<Duration>) -> Self {
         self.retry_after = retry_after;
         self
     }
@@ -381,9 +381,22 @@ pub(crate) fn store_unavailable() -> Refusal {
         .after(Some(Duration::from_secs(1)))
 }
 
-pub(crate) fn unknown_path() -> Refusal {
-    let message = "There is nothing at this path. The API is under /v1.";
+pub(crate) fn unknown_path(path: &str) -> Refusal {
+    let shown: String = path.chars().take(128).collect();
+    let hint = match path {
+        _ if path.starts_with("/v1/v1/") => {
+            "The client adds /v1 to a base URL that ends in /v1 already: leave one of them out."
+        }
+        _ if is_of_admin(path) => "The admin API has an address of its own: admin.listen.",
+        _ => "The API is under /v1.",
+    };
+    let message = format!("There is nothing at the path {shown:?}. {hint}");
     Refusal::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+/// Whether a path is one of the admin API's.
+pub(crate) fn is_of_admin(path: &str) -> bool {
+    path == "/api/v1" || path.starts_with("/api/v1/")
 }
 
 /// The path is right and the method is not. The response must say which is.

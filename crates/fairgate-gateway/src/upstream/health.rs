@@ -25,7 +25,8 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut good, mut bad) = (0_u32, 0_u32);
     loop {
-        ticks.tick().await;
+        let began = ticks.tick().await;
+        upstream.condition.checked_next_at(began + health.every);
         if is_well(&upstream, &path, Instant::now() + health.timeout).await {
             (good, bad) = (good.saturating_add(1), 0);
         } else {

@@ -6,10 +6,12 @@ mod support;
 
 mod admin;
 mod budgets;
+mod doors;
 mod encrypted;
 mod ends;
 mod happy;
 mod hostile;
 mod operations;
 mod streaming;
+mod unwell;
 mod workers;
