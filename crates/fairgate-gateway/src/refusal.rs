@@ -227,52 +227,31 @@ fn pool_says(reason: Reason) -> (StatusCode, String) {
 
 impl From<&Failure> for Refusal {
     fn from(failure: &Failure) -> Self {
-        let (status, code, what) = match failure.kind {
-            FailureKind::Connect => {
-                (StatusCode::BAD_GATEWAY, "upstream_unreachable", "cannot be reached")
-            }
-            FailureKind::Tls => {
-                (StatusCode::BAD_GATEWAY, "upstream_tls", "offers no TLS that is trusted")
-            }
+        let (status, code) = match failure.kind {
+            FailureKind::Connect => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+            FailureKind::Tls => (StatusCode::BAD_GATEWAY, "upstream_tls"),
+            FailureKind::Reset => (StatusCode::BAD_GATEWAY, "upstream_reset"),
+            FailureKind::Garbage => (StatusCode::BAD_GATEWAY, "upstream_garbage"),
+            FailureKind::Incomplete => (StatusCode::BAD_GATEWAY, "upstream_incomplete"),
+            FailureKind::Redirect => (StatusCode::BAD_GATEWAY, "upstream_redirect"),
+            FailureKind::Credentials => (StatusCode::BAD_GATEWAY, "upstream_credentials"),
             FailureKind::ConnectTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout", "did not connect in time")
+                (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout")
             }
-            FailureKind::Reset => {
-                (StatusCode::BAD_GATEWAY, "upstream_reset", "broke the connection off")
-            }
-            FailureKind::Garbage => {
-                (StatusCode::BAD_GATEWAY, "upstream_garbage", "answered with what is no HTTP")
-            }
-            FailureKind::Incomplete => {
-                (StatusCode::BAD_GATEWAY, "upstream_incomplete", "sent an answer that has no end")
-            }
-            FailureKind::Redirect => {
-                (StatusCode::BAD_GATEWAY, "upstream_redirect", "answered with a redirect")
-            }
-            FailureKind::Credentials => (
-                StatusCode::BAD_GATEWAY,
-                "upstream_credentials",
-                "does not accept the gateway's own credentials; your key is fine",
-            ),
-            FailureKind::FirstByteTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", "did not answer in time")
-            }
-            FailureKind::IdleTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "upstream_idle_timeout",
-                "stopped in the middle of its answer",
-            ),
-            FailureKind::TotalTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "upstream_total_timeout",
-                "took longer for its answer than is allowed",
-            ),
+            FailureKind::FirstByteTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+            FailureKind::IdleTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_idle_timeout"),
+            FailureKind::TotalTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_total_timeout"),
         };
         let outcome = match status {
             StatusCode::GATEWAY_TIMEOUT => Outcome::Timeout,
             _ => Outcome::UpstreamError,
         };
-        let message = format!("The upstream {:?} {what}.", &*failure.worker);
+        let comfort = match failure.kind {
+            FailureKind::Credentials => "; your key is fine",
+            _ => "",
+        };
+        let what = failure.kind.words();
+        let message = format!("The upstream {:?} {what}{comfort}.", &*failure.worker);
         Self::new(status, code, message).ended(outcome)
     }
 }

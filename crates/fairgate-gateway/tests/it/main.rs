@@ -11,6 +11,7 @@ mod encrypted;
 mod ends;
 mod happy;
 mod hostile;
+mod logged;
 mod operations;
 mod streaming;
 mod unwell;
