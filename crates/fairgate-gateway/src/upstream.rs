@@ -149,13 +149,14 @@ impl Upstream {
         }
     }
 
-    /// Asks for something beside what clients ask for, from the root of its host.
+    /// Asks for something beside what clients ask for. Where a proxy has several servers below paths of its own, only what
+    /// is below the backend's path is about this backend.
     async fn get(
         &self,
         outgoing: Outgoing,
         deadline: Instant,
     ) -> Result<Response<LaneBody>, Failure> {
-        let request = self.request(Method::GET, "", outgoing)?;
+        let request = self.request(Method::GET, self.config.path_prefix(), outgoing)?;
         self.exchange(request, deadline).await
     }
 

@@ -6,6 +6,7 @@ mod support;
 
 mod admin;
 mod budgets;
+mod documented;
 mod doors;
 mod encrypted;
 mod ends;

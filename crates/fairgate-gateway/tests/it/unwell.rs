@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use crate::support::client::{Answer, post};
+use crate::support::scripted::Scripted;
 use crate::support::{House, SOON, beside, house_with, sim};
 
 async fn ask(house: &House) -> Answer {
@@ -116,6 +117,25 @@ async fn who_finds_no_worker_healthy_is_told_when_its_health_is_asked_again() {
     assert!((30..=50).contains(&after), "{after}");
     house.close().await;
     a.stop().await;
+}
+
+#[tokio::test]
+async fn health_is_asked_below_the_path_of_the_upstream() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&format!("{}/openai", upstream.url()), |config| {
+        config.upstreams[0].health = Some(HealthConfig {
+            path: "/health".into(),
+            every: Duration::from_secs(50),
+            timeout: Duration::from_secs(5),
+            unhealthy_after: 1,
+            healthy_after: 1,
+        });
+    })
+    .await;
+    let check = upstream.call().await;
+    assert_eq!(check.request.uri().path(), "/openai/health");
+    check.answer(200, "text/plain", "");
+    house.close().await;
 }
 
 /// Asks until the pool has heard that its worker is unwell.
