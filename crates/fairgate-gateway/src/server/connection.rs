@@ -93,8 +93,9 @@ pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
         if error.is_timeout() || error.is_parse() {
             let parts = connection.into_parts();
             let begun = !parts.read_buf.trim_ascii_start().is_empty();
-            let slow = (error.is_timeout() && begun).then_some(limits.header_timeout);
-            Box::pin(part(server, parts.io.into_inner(), slow)).await;
+            let stream = parts.io.into_inner();
+            let slow = error.is_timeout() && begun && stream.is_quiet();
+            Box::pin(part(server, stream, slow.then_some(limits.header_timeout))).await;
         }
     }
 }

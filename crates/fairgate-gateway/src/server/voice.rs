@@ -90,9 +90,15 @@ impl<S> Voice<S> {
         Self { stream, app, turns, quiet: true, instead: Bytes::new() }
     }
 
+    /// Whether all that was said before is written: only then can something be said after it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet && self.turns.is_idle()
+    }
+
     /// Whether these bytes are an answer of hyper's own; then another one is put in its place.
     fn replaces(&mut self, bytes: &[u8]) -> bool {
-        let quiet = std::mem::take(&mut self.quiet) && self.turns.is_idle();
+        let quiet = self.is_quiet();
+        self.quiet = false;
         let Some(status) = automatic(bytes).filter(|_| quiet) else { return false };
         let head_max = self.app.config.load().limits.header_bytes_max;
         let refusal = refusal::unreadable(status, head_max);
