@@ -73,9 +73,8 @@ pub struct Passed {
 }
 
 impl Meter {
-    /// A meter for one answer. `hide_usage`: the usage event was asked for by us, so the client does not see it; the
-    /// `"usage":null` that OpenAI then puts into all other events stays, as it means nothing to a client that did not
-    /// ask. `input_estimate` is what is counted as input where the upstream does not say, in tokens.
+    /// A meter for one answer. `hide_usage`: the usage event was asked for by us, so the client does not see it, nor the
+    /// `"usage":null` that OpenAI then puts into all other events. `input_estimate` is what is counted as input where the upstream does not say, in tokens.
     pub fn new(route: Route, framing: Framing, hide_usage: bool, input_estimate: u64) -> Self {
         let tally = Tally::new(route, input_estimate);
         let shape = Shape { route, events: framing == Framing::Sse };

@@ -2,7 +2,7 @@
 //! knows, and write. Everything that changes something is audited with who did it.
 //!
 //! The admin token opens everything. A tenant's key opens what is about that tenant alone: `/api/v1/me` and its own
-//! requests.
+//! requests. These are also where clients connect, where the admin API has an address of its own.
 
 mod api_error;
 mod attempts;
@@ -40,6 +40,7 @@ use self::api_error::ApiError;
 use crate::app::App;
 
 pub use self::api_error::{ErrorBody, ErrorDetail};
+pub(crate) use self::auth::TenantsOnly;
 pub use self::openapi::document;
 
 /// All of it, to be served as it is or beside the routes for clients.
@@ -81,4 +82,10 @@ pub fn router(app: Arc<App>) -> Router {
         .fallback(|| async { ApiError::no_path() })
         .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
         .with_state(app)
+}
+
+/// Whether a path is one of those that a tenant's key opens.
+pub(crate) fn is_for_tenants(path: &str) -> bool {
+    let own = path.strip_prefix("/api/v1/");
+    own.is_some_and(|own| matches!(own, "me" | "requests") || own.starts_with("requests/"))
 }

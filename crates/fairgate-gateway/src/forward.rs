@@ -13,7 +13,7 @@ mod streamed;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Instant as StdInstant;
+use std::time::{Duration, Instant as StdInstant};
 
 use bytes::Bytes;
 use fairgate_config::Tokenizer;
@@ -39,7 +39,7 @@ use crate::app::App;
 use crate::pools::Model;
 use crate::refusal::{self, Refusal};
 use crate::reply::{Reply, ReplyBody, length, whole};
-use crate::upstream::{Failure, FailureKind, LaneBody, Outgoing, Upstream};
+use crate::upstream::{Failure, FailureKind, LaneBody, Outgoing, Standing, Upstream};
 
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
@@ -201,8 +201,14 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     passage.counted_in = true;
     let mut queued = Some(entered);
     let mut tried: Vec<Arc<str>> = Vec::new();
+    // What the last worker answered, and would be given if no other one can be had.
+    let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
-        let upstream = board(passage, request, &tried).await?;
+        let upstream = match (board(passage, request, &tried).await, kept.take()) {
+            (Ok(upstream), _) => upstream,
+            (Err(refusal), Some(answer)) if is_for_want_of_workers(&refusal) => return *answer,
+            (Err(refusal), _) => return Err(refusal),
+        };
         drop(queued.take());
         tried.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
@@ -215,14 +221,11 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
         let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
         let Verdict { answer, retry } = judge(passage, answered);
-        match (answer, retry) {
-            (_, Some(Retry { code, status })) if may_retry => {
-                tracing::info!(request = %passage.id, worker = %upstream.name, code, "tried on another worker");
-                passage.end_attempt(code, status).await;
-            }
-            (Ok(answer), _) => return Ok(Sent { answer, deadlines, hide_usage, brownout }),
-            (Err(refusal), _) => return Err(refusal),
-        }
+        let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
+        let Some(Retry { code, status }) = retry.filter(|_| may_retry) else { return answer };
+        tracing::info!(request = %passage.id, worker = %upstream.name, code, "tried on another worker");
+        kept = Some(Box::new(answer));
+        passage.end_attempt(code, status).await;
     }
 }
 
@@ -248,7 +251,13 @@ async fn board(
             }
         };
         passage.waits_since = Some(StdInstant::now());
-        let permit = pool.gate.admit(submit).await?;
+        let permit = pool.gate.admit(submit).await.map_err(|refused| {
+            let refusal = Refusal::from(refused);
+            match refusal.problem.code {
+                "overloaded" => refusal.after(Some(until_one_is_tried(passage, tried))),
+                _ => refusal,
+            }
+        })?;
         let worker = {
             let setup = pool.setup();
             permit.place().and_then(|place| setup.worker(&place.worker).cloned())
@@ -380,16 +389,33 @@ fn failed(passage: &Passage, failure: &Failure) -> Verdict {
     Verdict { answer: Err(refusal), retry: failure.kind.another_may_try().then_some(retry) }
 }
 
-/// Whether there is a worker left that could try.
+/// Whether there is a worker left that could try, and is well: a retry must not end as the news that none is.
 fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
     let Some(pool) = &passage.pool else { return false };
     let setup = pool.setup();
     let dialect = passage.route.dialect();
-    let left = setup
-        .workers
-        .iter()
-        .any(|worker| worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name));
+    let left = setup.workers.iter().any(|worker| {
+        let upstream = &worker.upstream;
+        upstream.speaks(dialect)
+            && !tried.contains(&upstream.name)
+            && upstream.condition.standing() == Standing::Up
+    });
     left && passage.attempt <= setup.config.retries
+}
+
+/// Whether the pool has said that there is no worker, or none that is well.
+fn is_for_want_of_workers(refusal: &Refusal) -> bool {
+    matches!(refusal.problem.code, "no_worker" | "overloaded")
+}
+
+/// How long until a worker that is unwell is tried again. Nothing drains meanwhile, so the pool's pace says nothing.
+fn until_one_is_tried(passage: &Passage, tried: &[Arc<str>]) -> Duration {
+    let Some(pool) = &passage.pool else { return Duration::ZERO };
+    let (setup, dialect) = (pool.setup(), passage.route.dialect());
+    let left = setup.workers.iter().map(|worker| &worker.upstream);
+    let left = left.filter(|one| one.speaks(dialect) && !tried.contains(&one.name));
+    let soonest = left.filter_map(|upstream| upstream.condition.tried_again_at()).min();
+    soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
 
 /// Gives the answer to the client: at once where it is a stream, in one piece where all of it is there.

@@ -4,11 +4,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fairgate_core::decision::Reason;
 use fairgate_dialect::{BadAsk, Dialect, Problem};
 use fairgate_runtime::Refused;
 use fairgate_store::{Exhausted, Outcome, Period, Scope, UnixMicros};
-use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::limits::Limited;
@@ -41,7 +42,7 @@ impl Refusal {
         problem.into()
     }
 
-    fn after(mut self, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn after(mut self, retry_after: Option<Duration>) -> Self {
         self.retry_after = retry_after;
         self
     }
@@ -78,6 +79,29 @@ impl Refusal {
         }
         name(&mut reply, dialect, request_id);
         reply
+    }
+}
+
+impl Refusal {
+    /// The response as it goes over an HTTP/1 connection that is closed after it, in OpenAI's dialect: where there was no
+    /// request that would tell the caller's.
+    pub(crate) fn raw(&self, request_id: &str) -> Bytes {
+        let reply = self.reply(Dialect::OpenAi, request_id);
+        let body = self.problem.body(Dialect::OpenAi, request_id);
+        let mut raw = format!("HTTP/1.1 {}\r\n", self.problem.status).into_bytes();
+        let length = HeaderValue::from(body.len());
+        let close = HeaderValue::from_static("close");
+        let ours = [(CONNECTION, close), (CONTENT_LENGTH, length)];
+        let theirs = reply.headers().iter().filter(|(name, _)| **name != CONNECTION);
+        for (name, value) in ours.iter().map(|(name, value)| (name, value)).chain(theirs) {
+            raw.extend_from_slice(name.as_str().as_bytes());
+            raw.extend_from_slice(b": ");
+            raw.extend_from_slice(value.as_bytes());
+            raw.extend_from_slice(b"\r\n");
+        }
+        raw.extend_from_slice(b"\r\n");
+        raw.extend_from_slice(&body);
+        raw.into()
     }
 }
 
@@ -203,52 +227,31 @@ fn pool_says(reason: Reason) -> (StatusCode, String) {
 
 impl From<&Failure> for Refusal {
     fn from(failure: &Failure) -> Self {
-        let (status, code, what) = match failure.kind {
-            FailureKind::Connect => {
-                (StatusCode::BAD_GATEWAY, "upstream_unreachable", "cannot be reached")
-            }
-            FailureKind::Tls => {
-                (StatusCode::BAD_GATEWAY, "upstream_tls", "offers no TLS that is trusted")
-            }
+        let (status, code) = match failure.kind {
+            FailureKind::Connect => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
+            FailureKind::Tls => (StatusCode::BAD_GATEWAY, "upstream_tls"),
+            FailureKind::Reset => (StatusCode::BAD_GATEWAY, "upstream_reset"),
+            FailureKind::Garbage => (StatusCode::BAD_GATEWAY, "upstream_garbage"),
+            FailureKind::Incomplete => (StatusCode::BAD_GATEWAY, "upstream_incomplete"),
+            FailureKind::Redirect => (StatusCode::BAD_GATEWAY, "upstream_redirect"),
+            FailureKind::Credentials => (StatusCode::BAD_GATEWAY, "upstream_credentials"),
             FailureKind::ConnectTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout", "did not connect in time")
+                (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout")
             }
-            FailureKind::Reset => {
-                (StatusCode::BAD_GATEWAY, "upstream_reset", "broke the connection off")
-            }
-            FailureKind::Garbage => {
-                (StatusCode::BAD_GATEWAY, "upstream_garbage", "answered with what is no HTTP")
-            }
-            FailureKind::Incomplete => {
-                (StatusCode::BAD_GATEWAY, "upstream_incomplete", "sent an answer that has no end")
-            }
-            FailureKind::Redirect => {
-                (StatusCode::BAD_GATEWAY, "upstream_redirect", "answered with a redirect")
-            }
-            FailureKind::Credentials => (
-                StatusCode::BAD_GATEWAY,
-                "upstream_credentials",
-                "does not accept the gateway's own credentials; your key is fine",
-            ),
-            FailureKind::FirstByteTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", "did not answer in time")
-            }
-            FailureKind::IdleTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "upstream_idle_timeout",
-                "stopped in the middle of its answer",
-            ),
-            FailureKind::TotalTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "upstream_total_timeout",
-                "took longer for its answer than is allowed",
-            ),
+            FailureKind::FirstByteTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
+            FailureKind::IdleTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_idle_timeout"),
+            FailureKind::TotalTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_total_timeout"),
         };
         let outcome = match status {
             StatusCode::GATEWAY_TIMEOUT => Outcome::Timeout,
             _ => Outcome::UpstreamError,
         };
-        let message = format!("The upstream {:?} {what}.", &*failure.worker);
+        let comfort = match failure.kind {
+            FailureKind::Credentials => "; your key is fine",
+            _ => "",
+        };
+        let what = failure.kind.words();
+        let message = format!("The upstream {:?} {what}{comfort}.", &*failure.worker);
         Self::new(status, code, message).ended(outcome)
     }
 }
@@ -286,6 +289,27 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
     let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
     let after = Some(Duration::from_micros(micros));
     Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
+}
+
+/// What came is no request that could be read.
+pub(crate) fn unreadable(status: StatusCode, head_max: u32) -> Refusal {
+    match status {
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
+            let message = format!(
+                "The request's head is too large: {head_max} bytes and 100 headers are the most that is taken."
+            );
+            Refusal::new(status, "header_too_large", message)
+        }
+        _ => {
+            let message = "What came is no request: its head is not HTTP.";
+            Refusal::new(status, "bad_request", message)
+        }
+    }
+}
+
+pub(crate) fn header_timeout(after: Duration) -> Refusal {
+    let message = format!("The request's head did not arrive within {} s.", after.as_secs_f64());
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message)
 }
 
 pub(crate) fn body_too_large(max: u64) -> Refusal {
@@ -349,9 +373,22 @@ pub(crate) fn store_unavailable() -> Refusal {
         .after(Some(Duration::from_secs(1)))
 }
 
-pub(crate) fn unknown_path() -> Refusal {
-    let message = "There is nothing at this path. The API is under /v1.";
+pub(crate) fn unknown_path(path: &str) -> Refusal {
+    let shown: String = path.chars().take(128).collect();
+    let hint = match path {
+        _ if path.starts_with("/v1/v1/") => {
+            "The client adds /v1 to a base URL that ends in /v1 already: leave one of them out."
+        }
+        _ if is_of_admin(path) => "The admin API has an address of its own: admin.listen.",
+        _ => "The API is under /v1.",
+    };
+    let message = format!("There is nothing at the path {shown:?}. {hint}");
     Refusal::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+/// Whether a path is one of the admin API's.
+pub(crate) fn is_of_admin(path: &str) -> bool {
+    path == "/api/v1" || path.starts_with("/api/v1/")
 }
 
 /// The path is right and the method is not. The response must say which is.

@@ -3,6 +3,7 @@
 mod connection;
 mod dispatch;
 mod patient;
+mod voice;
 
 use std::io;
 use std::net::SocketAddr;

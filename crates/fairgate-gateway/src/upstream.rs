@@ -4,6 +4,7 @@
 //! (`lane.rs`), so a request and its answer never change tasks. How the backend is doing is told to the core as events
 //! about a worker (`watch.rs`): what is placed where is the core's to decide, and is in its journal.
 
+mod complaints;
 mod condition;
 mod connect;
 mod failure;
@@ -23,11 +24,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, V
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
+pub(crate) use self::complaints::Cause;
 pub(crate) use self::condition::{Condition, Epoch, Standing};
 pub(crate) use self::failure::{Failure, FailureKind};
 pub(crate) use self::lanes::LaneBody;
 pub(crate) use self::watch::{Employer, Watcher};
 
+use self::complaints::Complaints;
 use self::connect::Connector;
 use self::lanes::Lanes;
 use crate::tls::TlsError;
@@ -40,6 +43,7 @@ pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
     pub(crate) config: UpstreamConfig,
     pub(crate) condition: Condition,
+    complaints: Complaints,
     connector: Connector,
     lanes: Arc<Lanes>,
     host: HeaderValue,
@@ -96,6 +100,7 @@ impl Upstream {
         Ok(Self {
             name: config.name.as_str().into(),
             condition: Condition::new(config.breaker),
+            complaints: Complaints::default(),
             connector,
             lanes: Arc::new(Lanes::new(config.idle_connections_max)),
             host,
@@ -121,16 +126,37 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<Response<LaneBody>, Failure> {
         let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
-        self.exchange(request, deadline).await
+        let answered = self.exchange(request, deadline).await;
+        let cause = match &answered {
+            Err(failure) => Some(Cause::Failed(failure.kind)),
+            Ok(answer) => match answer.status().as_u16() {
+                401 | 403 => Some(Cause::Failed(FailureKind::Credentials)),
+                100..=199 | 300..=399 => Some(Cause::Failed(FailureKind::Redirect)),
+                status @ 500.. => Some(Cause::Answered(status)),
+                _ => None,
+            },
+        };
+        if let Some(cause) = cause {
+            self.complain(cause);
+        }
+        answered
     }
 
-    /// Asks for something beside what clients ask for, from the root of its host.
+    /// Says in the log what went wrong, now and then.
+    pub(crate) fn complain(&self, cause: Cause) {
+        if let Some(left_out) = self.complaints.of_request(cause, Instant::now()) {
+            tracing::warn!(worker = %self.name, %cause, left_out, "a request failed on an upstream");
+        }
+    }
+
+    /// Asks for something beside what clients ask for. Where a proxy has several servers below paths of its own, only what
+    /// is below the backend's path is about this backend.
     async fn get(
         &self,
         outgoing: Outgoing,
         deadline: Instant,
     ) -> Result<Response<LaneBody>, Failure> {
-        let request = self.request(Method::GET, "", outgoing)?;
+        let request = self.request(Method::GET, self.config.path_prefix(), outgoing)?;
         self.exchange(request, deadline).await
     }
 

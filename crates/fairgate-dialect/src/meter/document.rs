@@ -99,6 +99,20 @@ pub(super) struct Document {
     word: Word,
     found: Found,
     fed_bytes: u64,
+    members: Members,
+}
+
+/// Where the members of the document's object are, as far as a `"usage":null` among them must be known.
+#[derive(Clone, Copy, Default)]
+struct Members {
+    /// The last comma between two of them.
+    comma_at: Option<u64>,
+    /// The last key.
+    key_at: u64,
+    /// `"usage":null` with the comma before it.
+    null_usage: Option<(u64, u64)>,
+    /// It was the first of them: the comma after it belongs to it instead.
+    wants_comma: bool,
 }
 
 impl Document {
@@ -114,6 +128,7 @@ impl Document {
             word: Word::default(),
             found: Found::default(),
             fed_bytes: 0,
+            members: Members::default(),
         }
     }
 
@@ -123,6 +138,13 @@ impl Document {
         self.depth = 0;
         self.found = Found::default();
         self.fed_bytes = 0;
+        self.members = Members::default();
+    }
+
+    /// Where in what was fed a `"usage":null` of the document itself stands, with one comma: without it the document is
+    /// whole.
+    pub(super) fn null_usage(&self) -> Option<(u64, u64)> {
+        self.members.null_usage.filter(|_| self.is_done())
     }
 
     /// Whether the document came to its end.
@@ -165,6 +187,9 @@ impl Document {
             _ => rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count(),
         };
         let Some(&byte) = rest.get(skipped) else { return skipped };
+        if self.depth == 1 {
+            self.note_member(byte, self.fed_bytes - (rest.len() - skipped) as u64);
+        }
         match (byte, self.depth) {
             (b'{' | b'[', _) => self.open(byte == b'{'),
             (_, 0) => self.state = State::Broken,
@@ -180,6 +205,24 @@ impl Document {
             }
         }
         skipped + 1
+    }
+
+    /// What stands between the members of the document's object.
+    fn note_member(&mut self, byte: u8, at: u64) {
+        let key_next = self.frames[0].key_next;
+        let members = &mut self.members;
+        match byte {
+            b',' => {
+                if let Some((_, end)) = &mut members.null_usage
+                    && std::mem::take(&mut members.wants_comma)
+                {
+                    *end = at + 1;
+                }
+                members.comma_at = Some(at);
+            }
+            b'"' if key_next => members.key_at = at,
+            _ => {}
+        }
     }
 
     fn frame(&mut self) -> Option<&mut Frame> {
@@ -309,6 +352,15 @@ impl Document {
                 Leaf::Tokens(count) => self.tokens(count),
                 Leaf::Error => self.found.error |= !matches!(self.word.bytes(), b"null" | b"false"),
                 _ => {}
+            }
+            if self.depth == 1
+                && self.under().place == Place::Usage
+                && self.word.bytes() == b"null"
+            {
+                let end = self.fed_bytes - (rest.len() - run) as u64;
+                let members = &mut self.members;
+                members.wants_comma = members.comma_at.is_none();
+                members.null_usage = Some((members.comma_at.unwrap_or(members.key_at), end));
             }
         }
         run

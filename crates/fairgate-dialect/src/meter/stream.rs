@@ -50,6 +50,10 @@ struct Event {
     line_over: bool,
     begun: bool,
     judged: Option<Verdict>,
+    /// Where in the event its data begins.
+    data_at: Option<usize>,
+    /// Its data is on several lines.
+    lines: bool,
 }
 
 /// What an event was.
@@ -67,6 +71,8 @@ struct Cuts {
     end_from: Option<usize>,
     /// What was held of an event that ended with this chunk.
     released: Vec<u8>,
+    /// Whether anything was taken out of the middle of an event.
+    trimmed: bool,
 }
 
 impl Stream {
@@ -97,7 +103,11 @@ impl Stream {
         while let Some(piece) = self.lines.next(&mut rest) {
             let at = chunk.len() - rest.len();
             match piece {
-                Piece::Data(data) => self.data(data),
+                Piece::Data(data) => {
+                    let held = self.hold.as_ref().map_or(0, |hold| hold.held.len());
+                    self.event.data_at.get_or_insert(held + at - data.len() - begin);
+                    self.data(data);
+                }
                 Piece::DataEnd => {
                     self.event.line_over = true;
                     self.judge(false);
@@ -171,12 +181,18 @@ impl Stream {
     /// The event is over; the part of it that came with this chunk is given.
     fn end_event(&mut self, part: Range<usize>, cuts: &mut Cuts) {
         if let Some(hold) = &mut self.hold {
+            let null = self.event.null_usage().filter(|_| !hold.overrun);
             hold.hidden = self.event.is_usage_only() && !hold.overrun;
             if hold.hidden {
                 hold.held.clear();
                 cuts.hidden.push(part);
-            } else if !hold.held.is_empty() {
-                cuts.released = std::mem::take(&mut hold.held);
+            } else {
+                if let Some(null) = null {
+                    hold.trim(null, part.start, cuts);
+                }
+                if !hold.held.is_empty() {
+                    cuts.released = std::mem::take(&mut hold.held);
+                }
             }
             hold.overrun = false;
         }
@@ -208,10 +224,28 @@ impl Stream {
             forward(&mut passed.end, chunk, split..hidden.start);
             from = hidden.end;
         }
+        if cuts.trimmed && passed.forward.len() > 1 {
+            // One piece costs less on its way than several.
+            passed.forward = vec![Bytes::from(passed.forward.concat())];
+        }
     }
 
     fn unjudged_text(&self) -> u64 {
         if self.event.judged.is_some() { 0 } else { self.event.document.found().text_bytes }
+    }
+}
+
+impl Hold {
+    /// Takes a part out of the event that ends: of what is held, and of the chunk, in which the event goes on at `begin`.
+    fn trim(&mut self, part: Range<usize>, begin: usize, cuts: &mut Cuts) {
+        let held = self.held.len();
+        let in_chunk = |at: usize| begin + at.saturating_sub(held);
+        let rest = in_chunk(part.start)..in_chunk(part.end);
+        if !rest.is_empty() {
+            cuts.hidden.push(rest);
+        }
+        self.held.drain(part.start.min(held)..part.end.min(held));
+        cuts.trimmed = true;
     }
 }
 
@@ -230,6 +264,8 @@ impl Event {
             line_over: false,
             begun: false,
             judged: None,
+            data_at: None,
+            lines: false,
         }
     }
 
@@ -240,10 +276,13 @@ impl Event {
         self.line_over = false;
         self.begun = false;
         self.judged = None;
+        self.data_at = None;
+        self.lines = false;
     }
 
     fn data(&mut self, data: &[u8]) {
         if std::mem::take(&mut self.line_over) {
+            self.lines = true;
             self.feed(b"\n");
         }
         self.feed(data);
@@ -283,5 +322,14 @@ impl Event {
             }
             _ => false,
         }
+    }
+
+    /// Where in the event a `"usage":null` stands, which OpenAI's servers put into every event when asked for usage.
+    fn null_usage(&self) -> Option<Range<usize>> {
+        let (start, end) = self.document.null_usage()?;
+        // Over several lines data and event do not go in step; nobody writes events so.
+        let data_at = self.data_at.filter(|_| !self.lines)?;
+        let place = |at: u64| usize::try_from(at).ok()?.checked_add(data_at);
+        Some(place(start)?..place(end)?)
     }
 }

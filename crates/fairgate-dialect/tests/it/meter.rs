@@ -45,7 +45,7 @@ fn recorded_answers_are_measured() {
 fn a_chunk_goes_on_as_it_is_without_a_copy() {
     let mut meter = chat(true);
     let (events, done) = CHAT.split_once("data: {\"id\":\"c1\",\"choices\":[],").unwrap();
-    let chunk = Bytes::from_static(events.as_bytes());
+    let chunk = Bytes::from(events.replace(",\"usage\":null", ""));
     let passed = meter.pass(chunk.clone());
     assert_eq!((passed.forward.len(), passed.end.len()), (1, 0));
     assert_eq!(
@@ -106,7 +106,6 @@ fn a_partial_event_is_held_until_it_is_known() {
 fn only_usage_events_are_hidden() {
     for event in [
         "data: {\"choices\":[],\"prompt_filter_results\":[{}]}\n\n",
-        "data: {\"choices\":[],\"usage\":null}\n\n",
         "data: {\"choices\":[{\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n",
         "data: {\"usage\":{\"prompt_tokens\":1}}\n\n",
         "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1},\"error\":{}}\n\n",
@@ -122,6 +121,37 @@ fn only_usage_events_are_hidden() {
     assert_eq!(joined(&pass(&mut chat(false), usage).forward), usage);
     let mut messages = Meter::new(Route::Messages, Framing::Sse, true, 0);
     assert_eq!(joined(&pass(&mut messages, usage).forward), usage);
+}
+
+#[test]
+fn where_usage_was_not_asked_for_there_is_no_null_in_its_place() {
+    let cases = [
+        ("{\"choices\":[],\"usage\":null}", "{\"choices\":[]}"),
+        ("{\"a\":{\"b\":[1,2]} , \"usage\" : null , \"c\":3}", "{\"a\":{\"b\":[1,2]}  , \"c\":3}"),
+        ("{\"usage\":null,\"choices\":[]}", "{\"choices\":[]}"),
+        ("{ \"usage\": null , \"a\":1,\"b\":2}", "{  \"a\":1,\"b\":2}"),
+        ("{\"usage\":null}", "{}"),
+        // Not the answer's own usage, or none at all.
+        ("{\"x\":{\"a\":1,\"usage\":null}}", "{\"x\":{\"a\":1,\"usage\":null}}"),
+        ("{\"x\":\",\\\"usage\\\":null\"}", "{\"x\":\",\\\"usage\\\":null\"}"),
+        ("{\"a\":1,\"usage\":nullable}", "{\"a\":1,\"usage\":nullable}"),
+        ("{\"a\":1,\"usage\":null", "{\"a\":1,\"usage\":null"),
+        // Over two lines it stays as it is.
+        ("{\"a\":1\ndata: ,\"usage\":null}", "{\"a\":1\ndata: ,\"usage\":null}"),
+    ];
+    for (sent, seen) in cases {
+        let event = |data: &str| format!(": hm\ndata: {data}\nid: 7\n\n");
+        let text = format!("{}{}", event(sent), event("{\"b\":2}"));
+        let expected = format!("{}{}", event(seen), event("{\"b\":2}"));
+        for cut in 0..=text.len() {
+            let mut meter = chat(true);
+            let mut parts = pass(&mut meter, &text[..cut]).forward;
+            parts.extend(pass(&mut meter, &text[cut..]).forward);
+            assert_eq!(joined(&parts), expected, "cut at {cut}");
+        }
+        let mut asked = chat(false);
+        assert_eq!(joined(&pass(&mut asked, &text).forward), text);
+    }
 }
 
 #[test]

@@ -132,7 +132,7 @@ proptest! {
     ) {
         let text = stream(&events, line_end, true);
         let seen: Vec<Said> = events.into_iter().filter(|said| !matches!(said, Said::Usage(..))).collect();
-        let expected = stream(&seen, line_end, true);
+        let expected = stream(&seen, line_end, true).replace(",\"usage\":null", "");
         let mut meter = fairgate_dialect::Meter::new(Route::ChatCompletions, Framing::Sse, true, 0);
         let mut client = Vec::new();
         let mut rest = text.as_bytes();

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::pools::PoolHandle;
 
 /// How long the database may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,6 +31,8 @@ pub(super) struct Readiness {
     ready: bool,
     /// Why not; none where they can.
     reasons: Vec<String>,
+    /// The pools that have no worker that is up, in order.
+    degraded: Vec<String>,
 }
 
 /// Says that the process lives.
@@ -41,22 +44,16 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Says whether requests can be served: the database answers, each pool has a worker that is up, nothing drains.
+/// Says whether requests can be served: the database answers, at least one pool has a worker that is up, nothing drains.
+/// Pools that have none are named as degraded: those that can serve are not taken out of service with them.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
     responses(
         (status = 200, description = "They can", body = Readiness),
-        (status = 503, description = "They cannot, or not all of them", body = Readiness),
+        (status = 503, description = "They cannot", body = Readiness),
     ),
 )]
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
-    let reasons = reasons(&app).await;
-    let ready = reasons.is_empty();
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, reasons })).into_response()
-}
-
-async fn reasons(app: &App) -> Vec<String> {
     let mut reasons = Vec::new();
     if !app.phase.is_serving() {
         reasons.push("the gateway is draining".to_owned());
@@ -66,10 +63,14 @@ async fn reasons(app: &App) -> Vec<String> {
         Ok(Err(_)) => reasons.push("the database does not answer as it should".to_owned()),
         Err(_) => reasons.push("the database does not answer".to_owned()),
     }
-    for pool in app.pools.all() {
-        if !pool.workers().iter().any(|worker| worker.state == "up") {
-            reasons.push(format!("pool {:?} has no worker that is up", pool.name));
-        }
+    let pools = app.pools.all();
+    let is_up = |pool: &PoolHandle| pool.workers().iter().any(|worker| worker.state == "up");
+    let (up, down): (Vec<_>, Vec<_>) = pools.iter().partition(|pool| is_up(pool));
+    let degraded: Vec<String> = down.iter().map(|pool| pool.name.to_string()).collect();
+    if up.is_empty() {
+        reasons.push("no pool has a worker that is up".to_owned());
     }
-    reasons
+    let ready = reasons.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, reasons, degraded })).into_response()
 }

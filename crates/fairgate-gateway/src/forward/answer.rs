@@ -20,7 +20,7 @@ use super::passage::{End, Passage, Used};
 use crate::recording::Recording;
 use crate::refusal::Refusal;
 use crate::reply::{BrokenOff, length};
-use crate::upstream::{Failure, FailureKind, LaneBody};
+use crate::upstream::{Cause, Failure, FailureKind, LaneBody};
 
 /// How much of an answer in one piece is held back until all of it is there, in bytes.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
@@ -290,6 +290,9 @@ impl Answer {
     /// with an error of its own where the client has seen nothing yet.
     fn break_off(&mut self, kind: FailureKind, used: Used) {
         self.passage.blame_worker();
+        if let Some(flight) = &self.passage.flight {
+            flight.worker.upstream.complain(Cause::Failed(kind));
+        }
         let refusal = self.refusal(kind);
         let status = if self.head_given { self.status } else { refusal.problem.status };
         self.close(status, refusal.outcome, Some(refusal.problem.code), used);

@@ -132,8 +132,11 @@ impl Pools {
                 Origin::New(gate) => Arc::new(fresh(gate, config, &prepared.upstreams)),
             };
             for worker in &pool.setup().workers {
-                let employer =
-                    Employer { gate: pool.gate.clone(), in_flight: worker.in_flight.clone() };
+                let employer = Employer {
+                    pool: pool.name.clone(),
+                    gate: pool.gate.clone(),
+                    in_flight: worker.in_flight.clone(),
+                };
                 employers.entry(worker.upstream.name.clone()).or_default().push(employer);
             }
             for model in &pool.setup().config.models {

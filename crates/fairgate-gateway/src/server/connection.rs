@@ -3,9 +3,8 @@
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairgate_config::LimitsConfig;
@@ -13,6 +12,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -21,7 +21,9 @@ use tokio_rustls::TlsAcceptor;
 use super::Server;
 use super::dispatch::{Door, dispatch};
 use super::patient::Patient;
+use super::voice::{Ours, Turns, Voice};
 use crate::phase::Stage;
+use crate::refusal;
 use crate::stream::Stream;
 
 /// The least buffer that hyper works with.
@@ -39,6 +41,10 @@ const SEND_BUFFER: usize = 64 << 10;
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// How often to look for more where too little has come to tell the version.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long, and how much of, what a client still sends is read after it was refused. A connection that is closed over
+/// unread bytes is reset, and the client loses the answer.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_BYTES_MAX: usize = 1 << 20;
 
 /// What a connection runs over.
 type Wire = Stream<tokio_rustls::server::TlsStream<TcpStream>>;
@@ -55,56 +61,90 @@ pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
         Ok(Err(_)) => return server.app.metrics.turned_away("connection_broken"),
         Err(_) => return server.app.metrics.turned_away("header_timeout"),
     };
-    let begun = Arc::new(AtomicBool::new(!is_h2));
-    let (app, begins) = (server.app.clone(), begun.clone());
+    let turns = Arc::new(Turns::default());
+    let (app, begins) = (server.app.clone(), turns.clone());
     let service = service_fn(move |request| {
-        begins.store(true, Ordering::Relaxed);
+        let (turns, number) = (begins.clone(), begins.begin());
         let reply = dispatch(app.clone(), door.clone(), request);
-        async move { Ok::<_, Infallible>(reply.await) }
+        async move { Ok::<_, Infallible>(reply.await.map(|body| Ours { body, turns, number })) }
     });
-    let io = TokioIo::new(Patient::new(stream, limits.body_timeout));
+    let stream = Patient::new(stream, limits.body_timeout);
     let phase = server.app.phase.watch();
     if is_h2 {
-        let connection = h2_settings(&limits).serve_connection(io, service);
+        let connection = h2_settings(&limits).serve_connection(TokioIo::new(stream), service);
         let patience = limits.header_timeout;
         Box::pin(async {
+            let connection = pin!(connection);
             tokio::select! {
-                () = run(connection, phase) => {}
-                () = silence(&begun, patience) => server.app.metrics.turned_away("header_timeout"),
+                _ = run(connection, phase) => {}
+                () = silence(&turns, patience) => server.app.metrics.turned_away("header_timeout"),
             }
         })
         .await;
     } else {
+        let io = TokioIo::new(Voice::new(stream, server.app.clone(), turns));
         // hyper makes a buffer for what it will write, now, and one for what it will read, later. Memory that the last
         // connection read into would become the former and stay resident while the request waits, for nothing; set aside,
         // it becomes the latter. With ten thousand who wait that is 26 MB.
         let set_aside = black_box(Vec::<u8>::with_capacity(BUFFER_MIN));
-        let connection = h1_settings(&limits).serve_connection(io, service);
+        let mut connection = h1_settings(&limits).serve_connection(io, service);
         drop(set_aside);
-        run(connection, phase).await;
+        let Some(Err(error)) = run(Pin::new(&mut connection), phase).await else { return };
+        if error.is_timeout() || error.is_parse() {
+            let parts = connection.into_parts();
+            let begun = !parts.read_buf.trim_ascii_start().is_empty();
+            let stream = parts.io.into_inner();
+            let slow = error.is_timeout() && begun && stream.is_quiet();
+            Box::pin(part(server, stream, slow.then_some(limits.header_timeout))).await;
+        }
     }
 }
 
-/// Runs a connection, and closes it in good order when the gateway drains.
-async fn run(connection: impl GracefulConnection, mut phase: watch::Receiver<Stage>) {
-    let mut connection = pin!(connection);
+/// Parts with a client that was refused before its request had begun. Whose head came too slowly is told so; whoever had
+/// said nothing since its last answer is not, as it would take that for the answer to what it says next.
+async fn part(server: &Server, mut stream: Voice<Patient<Wire>>, slow: Option<Duration>) {
+    let parting = async {
+        if let Some(patience) = slow {
+            let refusal = refusal::header_timeout(patience);
+            server.app.metrics.turned_away(refusal.problem.code);
+            stream.write_all(&refusal.raw(&server.app.ids.next())).await?;
+            stream.shutdown().await?;
+        }
+        let (mut scrap, mut left) = (vec![0; BUFFER_MIN], LINGER_BYTES_MAX);
+        while left > 0 {
+            match stream.read(&mut scrap).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        io::Result::Ok(())
+    };
+    // Whether it has heard is its own affair.
+    let _ = timeout(LINGER, parting).await;
+}
+
+/// Runs a connection, and closes it in good order when the gateway drains. Says how it ended, where it was not cut.
+async fn run<C: GracefulConnection>(
+    mut connection: Pin<&mut C>,
+    mut phase: watch::Receiver<Stage>,
+) -> Option<Result<(), C::Error>> {
     loop {
         tokio::select! {
             biased;
-            _ = connection.as_mut() => return,
+            ended = connection.as_mut() => return Some(ended),
             changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
                 (Ok(()), Stage::Draining) => connection.as_mut().graceful_shutdown(),
                 (Ok(()), Stage::Serving) => {}
-                (Ok(()), Stage::Closing) | (Err(_), _) => return,
+                (Ok(()), Stage::Closing) | (Err(_), _) => return None,
             },
         }
     }
 }
 
 /// Ends where no request begins in time. hyper watches over heads of HTTP/1, but not over HTTP/2's preface.
-async fn silence(begun: &AtomicBool, patience: Duration) {
+async fn silence(turns: &Turns, patience: Duration) {
     sleep(patience).await;
-    if begun.load(Ordering::Relaxed) {
+    if turns.has_begun() {
         std::future::pending::<()>().await;
     }
 }

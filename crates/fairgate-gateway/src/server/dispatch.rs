@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, Request};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
+use crate::admin;
 use crate::app::App;
 use crate::forward::{forward, models};
 use crate::refusal;
@@ -56,14 +57,19 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
     if is_of_control(path, door.serves_admin) {
         return Box::pin(control(&door, request)).await;
     }
-    let refusal = refusal::unknown_path();
+    if door.serves_clients && admin::is_for_tenants(path) {
+        let mut request = request;
+        request.extensions_mut().insert(admin::TenantsOnly);
+        return Box::pin(control(&door, request)).await;
+    }
+    let refusal = refusal::unknown_path(path);
     app.metrics.turned_away(refusal.problem.code);
     refusal.reply(dialect_of(request.headers()), &app.ids.next())
 }
 
 fn is_of_control(path: &str, admin: bool) -> bool {
     matches!(path, "/healthz" | "/readyz")
-        || admin && (path == "/metrics" || path == "/api/v1" || path.starts_with("/api/v1/"))
+        || admin && (path == "/metrics" || refusal::is_of_admin(path))
 }
 
 /// Hands a request to the control plane.

@@ -19,6 +19,8 @@ struct Inner {
     circuit: Circuit,
     /// Rises when the circuit changes: what was sent before says nothing about what is now.
     epoch: u64,
+    /// When its health is asked for next.
+    next_check: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ pub(crate) struct Epoch(u64);
 impl Condition {
     pub(super) fn new(breaker: BreakerConfig) -> Self {
         let circuit = Circuit::Closed { failures: 0 };
-        let inner = Inner { healthy: true, circuit, epoch: 0 };
+        let inner = Inner { healthy: true, circuit, epoch: 0, next_check: None };
         Self { breaker, inner: Mutex::new(inner), changed: Notify::new() }
     }
 
@@ -103,6 +105,21 @@ impl Condition {
             inner.healthy = healthy;
             self.changed.notify_one();
         }
+    }
+
+    /// Its health will be asked for then.
+    pub(super) fn checked_next_at(&self, at: Instant) {
+        self.lock().next_check = Some(at);
+    }
+
+    /// When it may be well again at the earliest; `None` where it is not known to be unwell.
+    pub(crate) fn tried_again_at(&self) -> Option<Instant> {
+        let inner = self.lock();
+        let closes = match inner.circuit {
+            Circuit::Open { until } => Some(until),
+            _ => None,
+        };
+        closes.max(inner.next_check.filter(|_| !inner.healthy))
     }
 
     /// Where it stands, and until when that holds if nothing happens.

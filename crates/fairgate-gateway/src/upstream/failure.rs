@@ -63,6 +63,23 @@ impl FailureKind {
         !matches!(self, Self::Credentials | Self::Redirect)
     }
 
+    /// What the backend did, in words that follow its name.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Connect => "cannot be reached",
+            Self::Tls => "offers no TLS that is trusted",
+            Self::ConnectTimeout => "did not connect in time",
+            Self::Reset => "broke the connection off",
+            Self::Garbage => "answered with what is no HTTP",
+            Self::Incomplete => "sent an answer that has no end",
+            Self::Redirect => "answered with a redirect",
+            Self::Credentials => "does not accept the gateway's own credentials",
+            Self::FirstByteTimeout => "did not answer in time",
+            Self::IdleTimeout => "stopped in the middle of its answer",
+            Self::TotalTimeout => "took longer for its answer than is allowed",
+        }
+    }
+
     /// What an error of hyper's is.
     pub(super) fn of(error: &hyper::Error) -> Self {
         if error.is_parse() || error.is_parse_too_large() { Self::Garbage } else { Self::Reset }

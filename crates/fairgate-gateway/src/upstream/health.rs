@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::uri::PathAndQuery;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::{Outgoing, Upstream};
+use super::{Cause, FailureKind, Outgoing, Upstream};
 
 /// How much of a health check's answer is read, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -25,11 +25,14 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut good, mut bad) = (0_u32, 0_u32);
     loop {
-        ticks.tick().await;
-        if is_well(&upstream, &path, Instant::now() + health.timeout).await {
-            (good, bad) = (good.saturating_add(1), 0);
-        } else {
-            (good, bad) = (0, bad.saturating_add(1));
+        let began = ticks.tick().await;
+        upstream.condition.checked_next_at(began + health.every);
+        match check(&upstream, &path, Instant::now() + health.timeout).await {
+            Ok(()) => (good, bad) = (good.saturating_add(1), 0),
+            Err(cause) => {
+                upstream.complaints.of_check(cause);
+                (good, bad) = (0, bad.saturating_add(1));
+            }
         }
         if bad >= health.unhealthy_after {
             upstream.condition.set_healthy(false);
@@ -39,13 +42,14 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
     }
 }
 
-async fn is_well(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> bool {
+async fn check(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<(), Cause> {
     let dialect =
         if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
     let headers = HeaderMap::new();
     let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
-    let Ok(answer) = upstream.get(question, due).await else { return false };
-    let well = answer.status().is_success();
+    let answer = upstream.get(question, due).await;
+    let answer = answer.map_err(|failure| Cause::Failed(failure.kind))?;
+    let status = answer.status();
     let mut body = answer.into_body();
     let read = async {
         let mut left = ANSWER_BYTES_MAX;
@@ -56,5 +60,7 @@ async fn is_well(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> bool
             }
         }
     };
-    timeout_at(due, read).await.is_ok() && well
+    let in_time = timeout_at(due, read).await;
+    in_time.map_err(|_| Cause::Failed(FailureKind::IdleTimeout))?;
+    if status.is_success() { Ok(()) } else { Err(Cause::Answered(status.as_u16())) }
 }

@@ -24,6 +24,7 @@ pub(crate) struct Watcher {
 /// A pool that has the backend as a worker.
 #[derive(Clone)]
 pub(crate) struct Employer {
+    pub(crate) pool: Arc<str>,
     pub(crate) gate: Gate,
     /// What flies on that worker.
     pub(crate) in_flight: InFlight,
@@ -67,6 +68,8 @@ impl Drop for Watcher {
 /// Passes every change of standing on, in order.
 async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
     let mut sweep_at = Instant::now() + SWEEP_EVERY;
+    // Every worker is taken to be up at first, of which nothing needs to be said.
+    let mut down = false;
     loop {
         let now = Instant::now();
         if sweep_at <= now {
@@ -74,8 +77,8 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
             sweep_at = now + SWEEP_EVERY;
         }
         let (standing, until) = upstream.condition.look(now);
+        down = announce(&upstream, &told, standing, down);
         for employer in told.behind(standing) {
-            tracing::info!(upstream = %upstream.name, ?standing, "a worker's standing has changed");
             // A gate that has closed has no use for it.
             let _ = employer.gate.worker(change(&upstream, standing, &employer.in_flight)).await;
         }
@@ -87,7 +90,32 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
     }
 }
 
+/// Says in the log that a worker has gone down or is back, for each of its pools. Whether it is down now.
+fn announce(upstream: &Upstream, told: &Told, standing: Standing, was_down: bool) -> bool {
+    let (why, cause) = match standing {
+        Standing::Up => ("", None),
+        // It is tried, of which nothing is known yet.
+        Standing::Trial => return was_down,
+        Standing::Unhealthy => ("its health checks fail", upstream.complaints.last_check()),
+        Standing::Broken => ("requests fail on it", upstream.complaints.last_request()),
+    };
+    let down = standing != Standing::Up;
+    let (worker, cause) = (&upstream.name, cause.map(|cause| cause.to_string()));
+    for pool in told.pools().into_iter().filter(|_| down != was_down) {
+        match down {
+            true => tracing::warn!(%pool, %worker, why, cause, "a worker is down"),
+            false => tracing::info!(%pool, %worker, "a worker is back"),
+        }
+    }
+    down
+}
+
 impl Told {
+    /// The names of the pools.
+    fn pools(&self) -> Vec<Arc<str>> {
+        self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect()
+    }
+
     /// The pools that were not told this yet; they count as told.
     fn behind(&self, standing: Standing) -> Vec<Employer> {
         let mut employers = self.lock();

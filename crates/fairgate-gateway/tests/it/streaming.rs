@@ -54,6 +54,35 @@ async fn a_chunk_arrives_before_the_upstream_sends_the_next() {
 }
 
 #[tokio::test]
+async fn who_did_not_ask_for_usage_sees_nothing_of_it() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    let addr = house.gateway.addr();
+    let text = concat!(
+        "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null}\n\n",
+        "data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n",
+        "data: [DONE]\n\n",
+    );
+    for asked in [false, true] {
+        let mut body = json!({"model": "sim", "messages": [], "stream": true});
+        if asked {
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        let question = post(CHAT, &body).key(&house.key);
+        let asking = tokio::spawn(async move { question.ask(addr).await });
+        upstream.call().await.answer(200, "text/event-stream", text);
+        let seen = asking.await.unwrap().text();
+        if asked {
+            assert_eq!(seen, text);
+        } else {
+            let first = "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+            assert_eq!(seen, format!("{first}data: [DONE]\n\n"));
+        }
+    }
+    house.close().await;
+}
+
+#[tokio::test]
 async fn a_body_that_nothing_must_change_is_the_same_to_the_byte() {
     let mut upstream = Scripted::start().await;
     let house = house(&upstream.url()).await;

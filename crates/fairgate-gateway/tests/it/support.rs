@@ -1,6 +1,7 @@
 //! A gateway with backends behind it, on loopback, with a store of its own.
 
 pub mod client;
+pub mod log;
 pub mod scripted;
 
 use std::path::PathBuf;

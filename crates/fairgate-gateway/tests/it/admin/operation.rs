@@ -1,11 +1,14 @@
 //! Pools, holds, reload, health.
 
-use fairgate_config::{Change, ConfigError, ConfigErrors, Place, Plan};
+use std::time::Duration;
+
+use fairgate_config::{Change, Config, ConfigError, ConfigErrors, HealthConfig, Place, Plan};
 use fairgate_core::attribute::Attribute;
 use fairgate_gateway::control::{Reloader, Reloading};
 use serde_json::json;
 
 use super::{Fixture, request};
+use crate::support::log::Log;
 
 #[tokio::test]
 async fn pools_show_their_workers() {
@@ -54,7 +57,51 @@ async fn health_and_readiness_need_no_token() {
     let it = Fixture::new().await;
     let ask = async |path: &str| it.send(request(None, "GET", path, json!(null))).await;
     assert_eq!(ask("/healthz").await.expect(200), json!({"status": "ok"}));
-    assert_eq!(ask("/readyz").await.expect(200), json!({"ready": true, "reasons": []}));
+    assert_eq!(
+        ask("/readyz").await.expect(200),
+        json!({"ready": true, "reasons": [], "degraded": []})
+    );
+}
+
+#[tokio::test]
+async fn a_pool_without_a_worker_does_not_take_the_others_out_of_service() {
+    let check = HealthConfig {
+        path: "/health".into(),
+        every: Duration::from_secs(1000),
+        timeout: Duration::from_secs(5),
+        unhealthy_after: 1,
+        healthy_after: 1,
+    };
+    // Nobody is at the fixture's address: what is checked is down.
+    let until_down = async |change: fn(&mut Config)| {
+        let it = Fixture::with(|config| {
+            config.upstreams[0].health = Some(check.clone());
+            change(config);
+        })
+        .await;
+        let pool = it.app().pools.named("sim").expect("a pool");
+        while pool.workers()[0].state == "up" {
+            tokio::task::yield_now().await;
+        }
+        it
+    };
+    let it = until_down(|_| {}).await;
+    let none = json!({
+        "ready": false, "reasons": ["no pool has a worker that is up"], "degraded": ["sim"],
+    });
+    assert_eq!(it.get("/readyz").await.expect(503), none);
+    let it = until_down(|config| {
+        let mut other = config.upstreams[0].clone();
+        (other.name, other.health) = ("other".into(), None);
+        config.upstreams.push(other);
+        let mut pool = config.pools[0].clone();
+        (pool.name, pool.workers) = ("other".into(), vec!["other".into()]);
+        pool.models[0].name = "other".into();
+        config.pools.push(pool);
+    })
+    .await;
+    let one = json!({"ready": true, "reasons": [], "degraded": ["sim"]});
+    assert_eq!(it.get("/readyz").await.expect(200), one);
 }
 
 struct Always(Result<Plan, ConfigErrors>);
@@ -85,6 +132,7 @@ async fn a_bad_file_is_told_with_file_line_and_field() {
         message: "no upstream is called \"vlm-a\"".into(),
     };
     it.app().control.reloads_with(Always(Err(error.into())));
+    let log = Log::here();
     let refused = it.post("/api/v1/config/reload", json!(null)).await.expect(409);
     assert_eq!(refused["error"]["code"], "invalid_config");
     let problem = json!({
@@ -92,4 +140,10 @@ async fn a_bad_file_is_told_with_file_line_and_field() {
         "message": "no upstream is called \"vlm-a\"",
     });
     assert_eq!(refused["error"]["problems"], json!([problem]));
+    let said = log.lines("the configuration is not reloaded");
+    assert_eq!(said.len(), 1);
+    assert!(
+        said[0].starts_with("ERROR")
+            && said[0].contains("fairgate.yaml:5:54: pools[0].workers[0]: ")
+    );
 }
