@@ -10,6 +10,7 @@ mod encrypted;
 mod ends;
 mod happy;
 mod hostile;
+mod limits;
 mod operations;
 mod streaming;
 mod workers;
