@@ -254,6 +254,8 @@ async fn board(
         };
         let upstream = worker.upstream.clone();
         passage.takes_off(permit, worker);
+        // It may have waited for long: who may not come in any more is not served either.
+        passage.app.identity.still(&passage.caller, unix_now())?;
         if let Some(tokens) = request.reserve {
             Box::pin(reserve(passage, tokens)).await?;
         }

@@ -12,5 +12,6 @@ mod happy;
 mod hostile;
 mod limits;
 mod operations;
+mod revoked;
 mod streaming;
 mod workers;
