@@ -111,10 +111,14 @@ async fn accept(
     Ok(Accepted { model, class: own.class, body, path, headers, reserve, cap })
 }
 
-/// The route's path with the client's query. A copy, as the client's own is a part of the connection's read buffer.
+/// The route's path with what may go on of the client's query. A copy, as the client's own is a part of the
+/// connection's read buffer.
 fn own_path(route: Route, query: Option<&str>) -> PathAndQuery {
     let path = PathAndQuery::from_static(route.path());
-    match query.map(|query| PathAndQuery::try_from(format!("{path}?{query}"))) {
+    match query
+        .and_then(headers::query)
+        .map(|query| PathAndQuery::try_from(format!("{path}?{query}")))
+    {
         Some(Ok(with_query)) => with_query,
         _ => path,
     }
