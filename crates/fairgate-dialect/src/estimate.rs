@@ -9,6 +9,7 @@ mod tokens;
 mod weights;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::recent::Recent;
@@ -40,7 +41,8 @@ pub struct Expected {
 /// not used for the longest time. Names are kept as 64-bit hashes under a secret key, so that their length costs
 /// nothing; where two meet, they share an estimate.
 pub struct Estimator {
-    output_default: u64,
+    /// A number by itself: nothing else is ordered by it.
+    output_default: AtomicU64,
     names: RandomState,
     memory: Mutex<Memory>,
 }
@@ -55,7 +57,13 @@ impl Estimator {
     /// at roughly 100 bytes a name.
     pub fn new(output_default: u64, names_max: usize) -> Self {
         let memory = Memory { inputs: Recent::new(names_max), outputs: Recent::new(names_max) };
+        let output_default = AtomicU64::new(output_default);
         Self { output_default, names: RandomState::new(), memory: Mutex::new(memory) }
+    }
+
+    /// Another output where nothing was learned; what was learned stays.
+    pub fn set_output_default(&self, tokens: u64) {
+        self.output_default.store(tokens, Ordering::Relaxed);
     }
 
     /// What to expect. `exact_input` replaces the estimate from bytes, where a tokenizer has counted, in tokens.
@@ -71,8 +79,9 @@ impl Estimator {
         let input = exact_input.unwrap_or_else(|| {
             memory.inputs.get(input_name).unwrap_or_default().tokens(ask.input_bytes)
         });
-        let mean = memory.outputs.get(output_name).map_or(self.output_default, Mean::tokens);
+        let mean = memory.outputs.get(output_name).map(Mean::tokens);
         drop(memory);
+        let mean = mean.unwrap_or_else(|| self.output_default.load(Ordering::Relaxed));
         // No answers, no output, whether the caller states a bound or not.
         let allowed = if ask.choices == 0 { Some(0) } else { ask.max_tokens };
         let output_max = allowed.map(|allowed| allowed.saturating_mul(ask.choices));
@@ -88,7 +97,7 @@ impl Estimator {
             memory.inputs.entry(input_name, Ratio::default).learn(ask.input_bytes, reported.input);
         }
         if let Some(output) = reported.output.checked_div(ask.choices) {
-            let default = || Mean::new(self.output_default);
+            let default = || Mean::new(self.output_default.load(Ordering::Relaxed));
             memory.outputs.entry(output_name, default).learn(output);
         }
     }

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Instant as StdInstant;
 
 use bytes::Bytes;
-use fairgate_config::Tokenizer;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
@@ -99,7 +98,7 @@ async fn accept(
     let own = ask::own_names(&headers, &passage.caller)?;
     passage.pool = Some(model.pool.clone());
     (passage.agent, passage.session) = (own.agent, own.session);
-    let expected = expect(passage, &model, &body.bytes, setup.config.cost.tokenizer).await;
+    let expected = expect(passage, &model, &body.bytes, setup.tokens).await;
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
     let (reserve, cap) = match passage.caller.budgeted {
@@ -128,18 +127,14 @@ fn likely(expected: Expected) -> Usage {
     Usage { input: expected.input, cached: 0, output: expected.output }
 }
 
-/// What the request is expected to use.
-async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Tokenizer) -> Expected {
-    let table = match tokenizer {
-        Tokenizer::Learned => None,
-        Tokenizer::O200k => Some(Table::O200k),
-        Tokenizer::Cl100k => Some(Table::Cl100k),
-    };
+/// What the request is expected to use; its input as `table` counts it, where it can.
+async fn expect(passage: &Passage, model: &Model, body: &Bytes, table: Option<Table>) -> Expected {
     let exact = match table {
         None => None,
         Some(table) => {
             let (route, body) = (passage.route, body.clone());
-            Box::pin(tokio::task::spawn_blocking(move || table.count(route, &body))).await.ok()
+            let counting = tokio::task::spawn_blocking(move || table.count(route, &body));
+            Box::pin(counting).await.ok().flatten()
         }
     };
     let ask = passage.ask.as_ref();

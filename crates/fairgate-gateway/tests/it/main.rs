@@ -8,6 +8,7 @@ mod admin;
 mod budgets;
 mod encrypted;
 mod ends;
+mod estimates;
 mod happy;
 mod hostile;
 mod limits;
