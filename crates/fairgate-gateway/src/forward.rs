@@ -75,8 +75,6 @@ struct Accepted {
     body: Taken,
     path: PathAndQuery,
     headers: HeaderMap,
-    /// What is reserved of the budgets at the grant.
-    reserve: Option<u64>,
     /// The output cap of a budgeted request that states none.
     cap: Option<u64>,
 }
@@ -101,13 +99,13 @@ async fn accept(
     let expected = expect(passage, &model, &body.bytes, setup.tokens).await;
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
-    let (reserve, cap) = match passage.caller.budgeted {
-        true => Box::pin(budget(passage, expected)).await?,
-        false => (None, None),
+    let cap = match passage.caller.budgeted {
+        true => Box::pin(budget(passage)).await?,
+        false => None,
     };
     let path = own_path(passage.route, uri.query());
     let headers = headers::outbound(headers);
-    Ok(Accepted { model, class: own.class, body, path, headers, reserve, cap })
+    Ok(Accepted { model, class: own.class, body, path, headers, cap })
 }
 
 /// The route's path with what may go on of the client's query. A copy, as the client's own is a part of the
@@ -144,12 +142,9 @@ async fn expect(passage: &Passage, model: &Model, body: &Bytes, table: Option<Ta
     })
 }
 
-/// Refuses where a budget is used up. Says what to reserve at the grant, and the cap of a request that states none.
-async fn budget(
-    passage: &Passage,
-    expected: Expected,
-) -> Result<(Option<u64>, Option<u64>), Refusal> {
-    let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok((None, None)) };
+/// Refuses where a budget is used up. Says the output cap of a request that states none.
+async fn budget(passage: &Passage) -> Result<Option<u64>, Refusal> {
+    let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok(None) };
     let now = unix_now();
     let caller = &passage.caller;
     let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
@@ -167,15 +162,9 @@ async fn budget(
         };
         return Err(refusal::budget_exhausted(&exhausted, now));
     }
-    let setup = pool.setup();
-    let default = setup.config.cost.max_tokens_default;
-    let cap = (passage.route.generates() && ask.max_tokens.is_none()).then_some(default);
-    let output = match cap {
-        Some(cap) => cap.saturating_mul(ask.choices.max(1)),
-        None => expected.output_max.unwrap_or(expected.output),
-    };
-    let most = Usage { input: expected.input, cached: 0, output };
-    Ok((Some(setup.weights.charge(most)), cap))
+    let default = pool.setup().config.cost.max_tokens_default;
+    let states_none = passage.route.generates() && ask.max_tokens.is_none();
+    Ok(states_none.then(|| ask.capped(default)))
 }
 
 /// An upstream's answer, of which the head has come.
@@ -195,13 +184,14 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     let mut queued = Some(entered);
     let mut tried: Vec<Arc<str>> = Vec::new();
     loop {
-        let upstream = board(passage, request, &tried).await?;
+        let Boarded { upstream, output } = board(passage, request, &tried).await?;
         drop(queued.take());
         tried.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
         let may_retry = may_retry(passage, &tried);
-        let brownout = brownout(passage);
-        let (outgoing, hide_usage) = outgoing(passage, request, brownout, may_retry);
+        let (outgoing, hide_usage) = outgoing(passage, request, output.cap, may_retry);
+        let brownout = output.cap.filter(|_| output.brownout);
+        passage.brownout = output.brownout;
         passage.is_sent();
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
@@ -219,12 +209,28 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     }
 }
 
-/// Waits for a slot, and reserves what the request may use. Says where it is to be sent.
+/// A request that has its slot.
+struct Boarded {
+    /// Where it is to be sent.
+    upstream: Arc<Upstream>,
+    output: Output,
+}
+
+/// The output that a request is sent with: the one answer for its body, its reservation, its row and its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Output {
+    /// The cap on the tokens of each answer, where it is not the caller's own.
+    cap: Option<u64>,
+    /// Whether that is because it waited long, and lower than it would have been.
+    brownout: bool,
+}
+
+/// Waits for a slot, and reserves what the request may use.
 async fn board(
     passage: &mut Passage,
     request: &Accepted,
     tried: &[Arc<str>],
-) -> Result<Arc<Upstream>, Refusal> {
+) -> Result<Boarded, Refusal> {
     loop {
         let pool = &request.model.pool;
         let submit = {
@@ -255,10 +261,11 @@ async fn board(
         passage.takes_off(permit, worker);
         // It may have waited for long: who may not come in any more is not served either.
         passage.app.identity.still(&passage.caller, unix_now())?;
-        if let Some(tokens) = request.reserve {
-            Box::pin(reserve(passage, tokens)).await?;
+        let output = output(passage, request.cap);
+        if passage.caller.budgeted {
+            Box::pin(reserve(passage, most(passage, output.cap))).await?;
         }
-        return Ok(upstream);
+        return Ok(Boarded { upstream, output });
     }
 }
 
@@ -284,15 +291,35 @@ async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusal> {
     }
 }
 
-/// The cap on the output of a request that waited long, where it lowers what the request may have.
-fn brownout(passage: &mut Passage) -> Option<u64> {
-    let (flight, pool) = (passage.flight.as_ref()?, passage.pool.as_ref()?);
-    let cap = pool.setup().config.brownout?.max_tokens;
-    let asked = passage.ask.as_ref()?.max_tokens;
+/// The output of a request that has its slot. `own_cap` is what it has for its budget's sake.
+fn output(passage: &Passage, own_cap: Option<u64>) -> Output {
+    let unchanged = Output { cap: own_cap, brownout: false };
+    let (Some(flight), Some(pool), Some(ask)) = (&passage.flight, &passage.pool, &passage.ask)
+    else {
+        return unchanged;
+    };
     let long = flight.permit.brownout() == Some(true) && passage.route.generates();
-    let capped = long && asked.is_none_or(|asked| asked > cap);
-    passage.brownout = capped;
-    capped.then_some(cap)
+    match pool.setup().config.brownout {
+        Some(brownout) if long => {
+            let cap = ask.capped(brownout.max_tokens);
+            let lowers = ask.max_tokens.or(own_cap).is_none_or(|otherwise| cap < otherwise);
+            if lowers { Output { cap: Some(cap), brownout: true } } else { unchanged }
+        }
+        _ => unchanged,
+    }
+}
+
+/// The most that a request may be charged, under this cap on each of its answers.
+fn most(passage: &Passage, cap: Option<u64>) -> u64 {
+    let (Some(pool), Some(ask), Some(expected)) = (&passage.pool, &passage.ask, passage.expected)
+    else {
+        return passage.estimate;
+    };
+    let output = match cap.or(ask.max_tokens) {
+        Some(each) => each.saturating_mul(ask.choices),
+        None => expected.output,
+    };
+    pool.setup().weights.charge(Usage { input: expected.input, cached: 0, output })
 }
 
 /// What is sent: the body as it came, but for what a rule must change. And whether usage was asked for on the
@@ -300,7 +327,7 @@ fn brownout(passage: &mut Passage) -> Option<u64> {
 fn outgoing(
     passage: &Passage,
     request: &mut Accepted,
-    brownout: Option<u64>,
+    cap: Option<u64>,
     keep: bool,
 ) -> (Outgoing, bool) {
     let route = passage.route;
@@ -310,10 +337,7 @@ fn outgoing(
         passage.flight.as_ref().map(|flight| flight.worker.upstream.config.model_name(model));
     let changes = Changes {
         model: theirs.filter(|theirs| *theirs != model.name),
-        max_tokens: match (brownout, request.cap) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        },
+        max_tokens: cap,
         ask_usage,
     };
     let bytes = request.body.bytes.clone();
