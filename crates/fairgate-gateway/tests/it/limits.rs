@@ -1,5 +1,7 @@
 //! What a tenant or a key may have, and how it may split its own part.
 
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fairgate_journal::parse_policy;
@@ -7,6 +9,9 @@ use fairgate_store::{Limits, Outcome};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata};
 
 use crate::support::client::{Answer, Question, post};
 use crate::support::scripted::{Call, Scripted};
@@ -301,4 +306,68 @@ async fn a_class_that_a_key_does_not_allow_is_refused() {
     assert_eq!(sim.stats().requests, 2);
     house.close().await;
     sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_cap_that_a_pools_policy_cannot_hold_is_warned_of_once() {
+    let sim = sim();
+    let warnings = Warnings::default();
+    // This test's runtime has this thread only.
+    let _listening = tracing::subscriber::set_default(warnings.clone());
+    let house = house_with(&sim.url(), |config| {
+        let policy = r#"{"drr":{"by":"class","classes":[
+            {"name":"a","quantum":1,"inside":{"share":{"by":"tenant"}}},
+            {"name":"b","quantum":1,"inside":{"share":{"by":"tenant"}}}]}}"#;
+        config.pools[0].policy = parse_policy(policy).unwrap();
+    })
+    .await;
+    assert_eq!(warnings.about("in_flight"), [""; 0]);
+    let one = || Limits { in_flight: Some(1), ..Limits::default() };
+    house.tenant("first", one()).await;
+    house.tenant("second", one()).await;
+    let said = warnings.about("in_flight");
+    assert!(said.len() == 1 && said[0].contains("name=\"first\""), "{said:?}");
+    // A key's is another limit.
+    house.key("first", one(), &[]).await;
+    house.key("second", one(), &[]).await;
+    assert_eq!(warnings.about("in_flight").len(), 2);
+    house.close().await;
+    sim.stop().await;
+}
+
+/// What was warned of, as text.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    fn about(&self, what: &str) -> Vec<String> {
+        let all = self.0.lock().unwrap();
+        all.iter().filter(|warning| warning.contains(what)).cloned().collect()
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
+            write!(text, "{field}={value:?} ").unwrap();
+        });
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
 }
