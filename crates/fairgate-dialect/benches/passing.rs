@@ -135,7 +135,7 @@ fn tokens() {
             let body = chat(messages);
             let name = format!(
                 "tokens: {table:?}, {} of them",
-                table.count(Route::ChatCompletions, &body)
+                table.count(Route::ChatCompletions, &body).unwrap_or_default()
             );
             timed(&name, body.len(), || table.count(Route::ChatCompletions, &body));
         }

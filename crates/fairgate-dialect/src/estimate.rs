@@ -9,6 +9,7 @@ mod tokens;
 mod weights;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::recent::Recent;
@@ -44,7 +45,8 @@ pub struct Expected {
 /// not used for the longest time. Names are kept as 64-bit hashes under a secret key, so that their length costs
 /// nothing; where two meet, they share an estimate.
 pub struct Estimator {
-    output_default: u64,
+    /// A number by itself: nothing else is ordered by it.
+    output_default: AtomicU64,
     names: RandomState,
     memory: Mutex<Memory>,
 }
@@ -65,7 +67,13 @@ impl Estimator {
             inputs: Recent::new(names_max),
             outputs: Recent::new(names_max),
         };
+        let output_default = AtomicU64::new(output_default);
         Self { output_default, names: RandomState::new(), memory: Mutex::new(memory) }
+    }
+
+    /// Another output where nothing was learned; what was learned stays.
+    pub fn set_output_default(&self, tokens: u64) {
+        self.output_default.store(tokens, Ordering::Relaxed);
     }
 
     /// What to expect. `exact_input` replaces the estimate from bytes, where a tokenizer has counted, in tokens.
@@ -88,8 +96,9 @@ impl Estimator {
                 (tokens, tokens.max(ask.input_bytes.div_ceil(2)))
             }
         };
-        let mean = memory.outputs.get(name).map_or(self.output_default, Mean::tokens);
+        let mean = memory.outputs.get(name).map(Mean::tokens);
         drop(memory);
+        let mean = mean.unwrap_or_else(|| self.output_default.load(Ordering::Relaxed));
         // No answers, no output, whether the caller states a bound or not.
         let allowed = if ask.choices == 0 { Some(0) } else { ask.max_tokens };
         let output_max = allowed.map(|allowed| allowed.saturating_mul(ask.choices));
@@ -108,7 +117,7 @@ impl Estimator {
             memory.starts.entry(start, Ratio::default).learn(ask.input_bytes, reported.input);
         }
         if let Some(output) = reported.output.checked_div(ask.choices) {
-            let default = || Mean::new(self.output_default);
+            let default = || Mean::new(self.output_default.load(Ordering::Relaxed));
             memory.outputs.entry(name, default).learn(output);
         }
     }

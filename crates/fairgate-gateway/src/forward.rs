@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use bytes::Bytes;
-use fairgate_config::Tokenizer;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
@@ -76,8 +75,6 @@ struct Accepted {
     body: Taken,
     path: PathAndQuery,
     headers: HeaderMap,
-    /// What is reserved of the budgets at the grant.
-    reserve: Option<u64>,
     /// The output cap of a budgeted request that states none.
     cap: Option<u64>,
 }
@@ -103,22 +100,26 @@ async fn accept(
     let own = ask::own_names(&headers, &passage.caller)?;
     passage.pool = Some(model.pool.clone());
     (passage.agent, passage.session) = (own.agent, own.session);
-    let expected = expect(passage, &model, &body.bytes, setup.config.cost.tokenizer).await;
+    let expected = expect(passage, &model, &body.bytes, setup.tokens).await;
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
-    let (reserve, cap) = match passage.caller.budgeted {
-        true => Box::pin(budget(passage, expected)).await?,
-        false => (None, None),
+    let cap = match passage.caller.budgeted {
+        true => Box::pin(budget(passage)).await?,
+        false => None,
     };
     let path = own_path(passage.route, uri.query());
     let headers = headers::outbound(headers);
-    Ok(Accepted { model, class: own.class, body, path, headers, reserve, cap })
+    Ok(Accepted { model, class: own.class, body, path, headers, cap })
 }
 
-/// The route's path with the client's query. A copy, as the client's own is a part of the connection's read buffer.
+/// The route's path with what may go on of the client's query. A copy, as the client's own is a part of the
+/// connection's read buffer.
 fn own_path(route: Route, query: Option<&str>) -> PathAndQuery {
     let path = PathAndQuery::from_static(route.path());
-    match query.map(|query| PathAndQuery::try_from(format!("{path}?{query}"))) {
+    match query
+        .and_then(headers::query)
+        .map(|query| PathAndQuery::try_from(format!("{path}?{query}")))
+    {
         Some(Ok(with_query)) => with_query,
         _ => path,
     }
@@ -128,18 +129,14 @@ fn likely(expected: Expected) -> Usage {
     Usage { input: expected.input, cached: 0, output: expected.output }
 }
 
-/// What the request is expected to use.
-async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Tokenizer) -> Expected {
-    let table = match tokenizer {
-        Tokenizer::Learned => None,
-        Tokenizer::O200k => Some(Table::O200k),
-        Tokenizer::Cl100k => Some(Table::Cl100k),
-    };
+/// What the request is expected to use; its input as `table` counts it, where it can.
+async fn expect(passage: &Passage, model: &Model, body: &Bytes, table: Option<Table>) -> Expected {
     let exact = match table {
         None => None,
         Some(table) => {
             let (route, body) = (passage.route, body.clone());
-            Box::pin(tokio::task::spawn_blocking(move || table.count(route, &body))).await.ok()
+            let counting = tokio::task::spawn_blocking(move || table.count(route, &body));
+            Box::pin(counting).await.ok().flatten()
         }
     };
     let ask = passage.ask.as_ref();
@@ -149,12 +146,9 @@ async fn expect(passage: &Passage, model: &Model, body: &Bytes, tokenizer: Token
     })
 }
 
-/// Refuses where a budget is used up. Says what to reserve at the grant, and the cap of a request that states none.
-async fn budget(
-    passage: &Passage,
-    expected: Expected,
-) -> Result<(Option<u64>, Option<u64>), Refusal> {
-    let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok((None, None)) };
+/// Refuses where a budget is used up. Says the output cap of a request that states none.
+async fn budget(passage: &Passage) -> Result<Option<u64>, Refusal> {
+    let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok(None) };
     let now = unix_now();
     let caller = &passage.caller;
     let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
@@ -174,15 +168,9 @@ async fn budget(
         };
         return Err(refusal::budget_exhausted(&exhausted, now));
     }
-    let setup = pool.setup();
-    let default = setup.config.cost.max_tokens_default;
-    let cap = (passage.route.generates() && ask.max_tokens.is_none()).then_some(default);
-    let output = match cap {
-        Some(cap) => cap.saturating_mul(ask.choices.max(1)),
-        None => expected.output_max.unwrap_or(expected.output),
-    };
-    let most = Usage { input: expected.input_max, cached: 0, output };
-    Ok((Some(setup.weights.charge(most)), cap))
+    let default = pool.setup().config.cost.max_tokens_default;
+    let states_none = passage.route.generates() && ask.max_tokens.is_none();
+    Ok(states_none.then(|| ask.capped(default)))
 }
 
 /// An upstream's answer, of which the head has come.
@@ -204,17 +192,19 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     // What the last worker answered, and would be given if no other one can be had.
     let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
-        let upstream = match (board(passage, request, &tried).await, kept.take()) {
-            (Ok(upstream), _) => upstream,
+        let boarded = match (board(passage, request, &tried).await, kept.take()) {
+            (Ok(boarded), _) => boarded,
             (Err(refusal), Some(answer)) if is_for_want_of_workers(&refusal) => return *answer,
             (Err(refusal), _) => return Err(refusal),
         };
+        let Boarded { upstream, output } = boarded;
         drop(queued.take());
         tried.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
         let may_retry = may_retry(passage, &tried);
-        let brownout = brownout(passage);
-        let (outgoing, hide_usage) = outgoing(passage, request, brownout, may_retry);
+        let (outgoing, hide_usage) = outgoing(passage, request, output.cap, may_retry);
+        let brownout = output.cap.filter(|_| output.brownout);
+        passage.brownout = output.brownout;
         passage.is_sent();
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
@@ -229,12 +219,28 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     }
 }
 
-/// Waits for a slot, and reserves what the request may use. Says where it is to be sent.
+/// A request that has its slot.
+struct Boarded {
+    /// Where it is to be sent.
+    upstream: Arc<Upstream>,
+    output: Output,
+}
+
+/// The output that a request is sent with: the one answer for its body, its reservation, its row and its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Output {
+    /// The cap on the tokens of each answer, where it is not the caller's own.
+    cap: Option<u64>,
+    /// Whether that is because it waited long, and lower than it would have been.
+    brownout: bool,
+}
+
+/// Waits for a slot, and reserves what the request may use.
 async fn board(
     passage: &mut Passage,
     request: &Accepted,
     tried: &[Arc<str>],
-) -> Result<Arc<Upstream>, Refusal> {
+) -> Result<Boarded, Refusal> {
     loop {
         let pool = &request.model.pool;
         let submit = {
@@ -269,10 +275,13 @@ async fn board(
         };
         let upstream = worker.upstream.clone();
         passage.takes_off(permit, worker);
-        if let Some(tokens) = request.reserve {
-            Box::pin(reserve(passage, tokens)).await?;
+        // It may have waited for long: who may not come in any more is not served either.
+        passage.app.identity.still(&passage.caller, unix_now())?;
+        let output = output(passage, request.cap);
+        if passage.caller.budgeted {
+            Box::pin(reserve(passage, most(passage, output.cap))).await?;
         }
-        return Ok(upstream);
+        return Ok(Boarded { upstream, output });
     }
 }
 
@@ -298,15 +307,35 @@ async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusal> {
     }
 }
 
-/// The cap on the output of a request that waited long, where it lowers what the request may have.
-fn brownout(passage: &mut Passage) -> Option<u64> {
-    let (flight, pool) = (passage.flight.as_ref()?, passage.pool.as_ref()?);
-    let cap = pool.setup().config.brownout?.max_tokens;
-    let asked = passage.ask.as_ref()?.max_tokens;
+/// The output of a request that has its slot. `own_cap` is what it has for its budget's sake.
+fn output(passage: &Passage, own_cap: Option<u64>) -> Output {
+    let unchanged = Output { cap: own_cap, brownout: false };
+    let (Some(flight), Some(pool), Some(ask)) = (&passage.flight, &passage.pool, &passage.ask)
+    else {
+        return unchanged;
+    };
     let long = flight.permit.brownout() == Some(true) && passage.route.generates();
-    let capped = long && asked.is_none_or(|asked| asked > cap);
-    passage.brownout = capped;
-    capped.then_some(cap)
+    match pool.setup().config.brownout {
+        Some(brownout) if long => {
+            let cap = ask.capped(brownout.max_tokens);
+            let lowers = ask.max_tokens.or(own_cap).is_none_or(|otherwise| cap < otherwise);
+            if lowers { Output { cap: Some(cap), brownout: true } } else { unchanged }
+        }
+        _ => unchanged,
+    }
+}
+
+/// The most that a request may be charged, under this cap on each of its answers.
+fn most(passage: &Passage, cap: Option<u64>) -> u64 {
+    let (Some(pool), Some(ask), Some(expected)) = (&passage.pool, &passage.ask, passage.expected)
+    else {
+        return passage.estimate;
+    };
+    let output = match cap.or(ask.max_tokens) {
+        Some(each) => each.saturating_mul(ask.choices),
+        None => expected.output,
+    };
+    pool.setup().weights.charge(Usage { input: expected.input_max, cached: 0, output })
 }
 
 /// What is sent: the body as it came, but for what a rule must change. And whether usage was asked for on the
@@ -314,7 +343,7 @@ fn brownout(passage: &mut Passage) -> Option<u64> {
 fn outgoing(
     passage: &Passage,
     request: &mut Accepted,
-    brownout: Option<u64>,
+    cap: Option<u64>,
     keep: bool,
 ) -> (Outgoing, bool) {
     let route = passage.route;
@@ -324,10 +353,7 @@ fn outgoing(
         passage.flight.as_ref().map(|flight| flight.worker.upstream.config.model_name(model));
     let changes = Changes {
         model: theirs.filter(|theirs| *theirs != model.name),
-        max_tokens: match (brownout, request.cap) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        },
+        max_tokens: cap,
         ask_usage,
     };
     let bytes = request.body.bytes.clone();

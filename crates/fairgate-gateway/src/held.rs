@@ -47,12 +47,14 @@ impl HeldBytes {
 }
 
 impl Held {
-    /// Takes room for so many bytes more, of at most `max` in all and half of that for its tenant.
+    /// Takes room for so many bytes more, of at most `max` in all and half of that for its tenant, unless it is the only one
+    /// of its tenant.
     pub(crate) fn grow(&mut self, bytes: u64, max: u64) -> Result<(), NoRoom> {
         let mut sums = self.all.sums();
         let all = sums.all.saturating_add(bytes);
-        let own = sums.by_tenant.get(&self.tenant).copied().unwrap_or(0).saturating_add(bytes);
-        if all > max || own > max / 2 {
+        let before = sums.by_tenant.get(&self.tenant).copied().unwrap_or(0);
+        let own = before.saturating_add(bytes);
+        if all > max || (own > max / 2 && before > self.bytes) {
             return Err(NoRoom);
         }
         sums.all = all;
@@ -85,16 +87,15 @@ mod tests {
         let all = HeldBytes::default();
         let mut one = all.part(&"one".into());
         let mut two = all.part(&"two".into());
-        assert_eq!(one.grow(51, 100), Err(NoRoom), "half is for others");
-        assert_eq!(one.grow(50, 100), Ok(()));
-        assert_eq!(all.part(&"one".into()).grow(1, 100), Err(NoRoom));
+        assert_eq!(one.grow(51, 100), Ok(()), "the only one");
+        assert_eq!(all.part(&"one".into()).grow(1, 100), Err(NoRoom), "half is for others");
         assert_eq!(two.grow(40, 100), Ok(()));
         let mut three = all.part(&"three".into());
-        assert_eq!(three.grow(11, 100), Err(NoRoom));
-        assert_eq!(three.grow(10, 100), Ok(()));
+        assert_eq!(three.grow(10, 100), Err(NoRoom));
+        assert_eq!(three.grow(9, 100), Ok(()));
         assert_eq!(all.now(), 100);
         drop(one);
-        assert_eq!(all.now(), 50);
+        assert_eq!(all.now(), 49);
         drop((two, three));
         assert_eq!(all.now(), 0);
         assert!(all.sums().by_tenant.is_empty());

@@ -22,6 +22,8 @@ pub struct Caller {
     pub tenant: Arc<str>,
     /// The id of its key.
     pub key: Arc<str>,
+    /// The hash of the secret that it came with.
+    pub secret: KeyHash,
     /// The models that it may ask for; all where absent.
     pub models: Option<Vec<String>>,
     /// The classes that it may name.
@@ -72,18 +74,17 @@ impl Identity {
     /// The caller behind `Authorization: Bearer …` or `x-api-key: …`. 401 `invalid_api_key` (missing, malformed,
     /// unknown, two different ones), 401 `key_revoked`, 401 `key_expired`, 403 `tenant_disabled`.
     ///
-    /// Only new requests are asked: what flies when a key is revoked goes on.
+    /// Asked when a request comes, and again by [`still`](Self::still) when it has its slot: what flies when a key is
+    /// revoked goes on.
     pub fn caller(&self, headers: &HeaderMap, now: UnixMicros) -> Result<Arc<Caller>, Problem> {
         let secret = presented_secret(headers)?;
-        let book = self.book.load();
-        let Some(entry) = book.callers.get(&KeyHash::of(secret)) else {
-            return Err(refused(
-                "invalid_api_key",
-                "this API key is not known here; check it, or ask for a new one",
-            ));
-        };
-        entry.admit(now)?;
-        Ok(entry.caller.clone())
+        Ok(self.book.load().admitted(&KeyHash::of(secret), now)?.caller.clone())
+    }
+
+    /// Whether a caller that was let in would be let in now. It may have waited for minutes, and a leaked key must not
+    /// have what it queued served after it was revoked.
+    pub fn still(&self, caller: &Caller, now: UnixMicros) -> Result<(), Problem> {
+        self.book.load().admitted(&caller.secret, now).map(drop)
     }
 
     /// The directory in force.
@@ -113,6 +114,18 @@ impl Book {
         let callers = directory.keys.iter().filter_map(entry).collect();
         Self { directory: Arc::new(directory), callers }
     }
+
+    /// The entry of this secret, where it may come in.
+    fn admitted(&self, secret: &KeyHash, now: UnixMicros) -> Result<&Entry, Problem> {
+        let entry = self.callers.get(secret).ok_or_else(|| {
+            refused(
+                "invalid_api_key",
+                "this API key is not known here; check it, or ask for a new one",
+            )
+        })?;
+        entry.admit(now)?;
+        Ok(entry)
+    }
 }
 
 impl Entry {
@@ -122,6 +135,7 @@ impl Entry {
             group: tenant.group.as_str().into(),
             tenant: tenant.name.as_str().into(),
             key: key.id.as_str().into(),
+            secret: key.hash,
             models: key.models.clone(),
             classes: key.classes.clone(),
             tenant_limits: tenant.limits.clone(),

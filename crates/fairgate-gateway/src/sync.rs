@@ -6,7 +6,7 @@
 
 mod wishes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use fairgate_runtime::ChangeError;
 use fairgate_store::{Directory, StoreError};
 use tokio::sync::Mutex;
 
-use self::wishes::{Wish, wishes};
+use self::wishes::{Wish, unheld, wishes};
 use crate::app::App;
 use crate::phase::Stage;
 use crate::pools::PoolHandle;
@@ -39,6 +39,8 @@ struct Told {
     policy: Policy,
     weights: HashMap<Flow, Weight>,
     caps: HashMap<Flow, Option<u64>>,
+    /// Whose in-flight caps it was said of that this policy does not hold them.
+    warned: HashSet<Attribute>,
 }
 
 type Flow = (Attribute, Box<str>);
@@ -105,6 +107,7 @@ async fn tell(
         all.insert(pool.name.clone(), Told::learned_from(pool).await?);
     }
     let Some(told) = all.get_mut(&pool.name) else { return Ok(()) };
+    told.warn(pool, directory);
     for wish in wishes(directory, &told.policy) {
         told.fulfil(pool, &wish).await?;
     }
@@ -125,7 +128,23 @@ impl Told {
             policy: snapshot.policy,
             weights: weights.collect(),
             caps: caps.collect(),
+            warned: HashSet::new(),
         })
+    }
+
+    /// Says once, of tenants and of keys, that a cap of theirs is not held by this pool's policy.
+    fn warn(&mut self, pool: &PoolHandle, directory: &Directory) {
+        for (by, flow) in unheld(directory, &self.policy) {
+            if self.warned.insert(by) {
+                tracing::warn!(
+                    pool = &*pool.name,
+                    by = by.name(),
+                    name = flow,
+                    "in_flight is set, and this pool's policy does not hold it in all: that needs one share node by \
+                     this attribute that no other attribute divides"
+                );
+            }
+        }
     }
 
     async fn fulfil(&mut self, pool: &PoolHandle, wish: &Wish<'_>) -> Result<(), ChangeError> {

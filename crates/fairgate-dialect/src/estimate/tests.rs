@@ -92,6 +92,16 @@ fn output_follows_the_tenants_own_answers() {
 }
 
 #[test]
+fn another_default_is_for_those_of_whom_nothing_is_known() {
+    let estimator = Estimator::new(300, 100);
+    let ask = chat("");
+    estimator.learn("a", "m", &ask, usage(10, 300));
+    estimator.set_output_default(50);
+    let output = |tenant| estimator.expect(tenant, "m", &ask, None).output;
+    assert_eq!((output("a"), output("b")), (300, 50));
+}
+
+#[test]
 fn absurd_lessons_stay_within_bounds() {
     let estimator = Estimator::new(u64::MAX, 2);
     let ask = chat("");

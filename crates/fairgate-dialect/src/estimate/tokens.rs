@@ -1,13 +1,17 @@
 //! Counts tokens with OpenAI's own tables.
 
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value};
 use tiktoken_rs::CoreBPE;
 
-use crate::meter::BYTES_PER_TOKEN;
 use crate::route::Route;
 
-/// Larger bodies are not counted but estimated from their bytes, in bytes: counting is work that a caller could make us
-/// do for nothing, and the larger a text, the better its bytes tell its tokens.
+static O200K: OnceLock<&CoreBPE> = OnceLock::new();
+static CL100K: OnceLock<&CoreBPE> = OnceLock::new();
+
+/// Larger bodies are not counted, in bytes: counting is work that a caller could make us do for nothing, and the larger
+/// a text, the better its bytes tell its tokens.
 pub const COUNTED_BYTES_MAX: usize = 1 << 18;
 
 /// Texts are cut into parts of this size, which costs at most a token each: a long run of one letter is a single word
@@ -20,7 +24,7 @@ const ANSWER_TOKENS: u64 = 3;
 /// What an image, a sound or a document counts as; its real price is the model's secret.
 const FILE_TOKENS: u64 = 1024;
 
-/// Counts tokens exactly, with OpenAI's tables; loaded once, at the first use.
+/// Counts tokens exactly, with OpenAI's tables; each is loaded once, by [`Table::load`] or at the first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Table {
     /// `o200k_base`: GPT-4o and later.
@@ -40,27 +44,37 @@ impl Table {
     /// 1024. Other vendors' models split text differently, and every chat template adds its own, so that "exact" holds
     /// for the text and for OpenAI's models.
     ///
-    /// A body of more than [`COUNTED_BYTES_MAX`], or one that is no JSON object, counts as a token for 4 bytes.
+    /// Nothing is said of a body of more than [`COUNTED_BYTES_MAX`], of one that is no JSON object, and of one without
+    /// any of the fields where its route has text: what was learned from bytes, which knows files, is better there.
     ///
     /// This computes: some 20 ms for the largest bodies that are counted, where it was measured, and several times that
     /// for text made to be slow. Call it where waiting does no harm, such as tokio's `spawn_blocking`, unless the body
     /// is small.
-    pub fn count(self, route: Route, body: &[u8]) -> u64 {
-        let estimate = (body.len() as u64).div_ceil(BYTES_PER_TOKEN);
+    pub fn count(self, route: Route, body: &[u8]) -> Option<u64> {
         if body.len() > COUNTED_BYTES_MAX {
-            return estimate;
+            return None;
         }
-        match serde_json::from_slice::<Map<String, Value>>(body) {
-            Ok(fields) => Counter { table: self.table() }.body(route, &fields),
-            Err(_) => estimate,
+        let fields = serde_json::from_slice::<Map<String, Value>>(body).ok()?;
+        Counter { table: self.table() }.body(route, &fields)
+    }
+
+    /// Whether it is loaded, so that the next count need not wait for it.
+    pub fn is_loaded(self) -> bool {
+        self.place().get().is_some()
+    }
+
+    fn place(self) -> &'static OnceLock<&'static CoreBPE> {
+        match self {
+            Self::O200k => &O200K,
+            Self::Cl100k => &CL100K,
         }
     }
 
     fn table(self) -> &'static CoreBPE {
-        match self {
+        self.place().get_or_init(|| match self {
             Self::O200k => tiktoken_rs::o200k_base_singleton(),
             Self::Cl100k => tiktoken_rs::cl100k_base_singleton(),
-        }
+        })
     }
 }
 
@@ -69,7 +83,7 @@ struct Counter {
 }
 
 impl Counter {
-    fn body(&self, route: Route, fields: &Map<String, Value>) -> u64 {
+    fn body(&self, route: Route, fields: &Map<String, Value>) -> Option<u64> {
         let read: &[&str] = match route {
             Route::ChatCompletions => &["messages"],
             Route::Completions => &["prompt", "suffix"],
@@ -77,8 +91,12 @@ impl Counter {
             Route::Responses => &["instructions", "input"],
             Route::Messages | Route::CountTokens => &["system", "messages"],
         };
-        let text: u64 =
-            read.iter().filter_map(|&name| fields.get(name)).map(|value| self.value(value)).sum();
+        let given = read.iter().filter_map(|&name| fields.get(name));
+        let found: Vec<&Value> = given.filter(|value| !value.is_null()).collect();
+        if found.is_empty() {
+            return None;
+        }
+        let text: u64 = found.into_iter().map(|value| self.value(value)).sum();
         let tools: u64 = ["tools", "functions"]
             .iter()
             .filter_map(|&name| fields.get(name))
@@ -86,7 +104,7 @@ impl Counter {
             .map(|tools| self.text(&tools.to_string()))
             .sum();
         let chat = matches!(route, Route::ChatCompletions | Route::Messages | Route::CountTokens);
-        text + tools + if chat { ANSWER_TOKENS } else { 0 }
+        Some(text + tools + if chat { ANSWER_TOKENS } else { 0 })
     }
 
     /// Everything in it that is text; a number is a token that the caller has counted out itself. The depth of what
@@ -135,7 +153,7 @@ mod tests {
     use super::*;
 
     fn count(route: Route, body: &str) -> u64 {
-        Table::O200k.count(route, body.as_bytes())
+        Table::O200k.count(route, body.as_bytes()).unwrap()
     }
 
     #[test]
@@ -143,11 +161,11 @@ mod tests {
         // "hello world" is two tokens in both tables.
         for table in [Table::O200k, Table::Cl100k] {
             let body = br#"{"model":"m","prompt":"hello world","user":"somebody"}"#;
-            assert_eq!(table.count(Route::Completions, body), 2);
+            assert_eq!(table.count(Route::Completions, body), Some(2));
             let body = br#"{"model":"m","input":["hello world","hello world"]}"#;
-            assert_eq!(table.count(Route::Embeddings, body), 4);
+            assert_eq!(table.count(Route::Embeddings, body), Some(4));
             let body = br#"{"model":"m","input":[[1,2,3],[4]]}"#;
-            assert_eq!(table.count(Route::Embeddings, body), 4);
+            assert_eq!(table.count(Route::Embeddings, body), Some(4));
         }
     }
 
@@ -176,10 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_estimated() {
-        assert_eq!(count(Route::Completions, "12345"), 2);
-        let large = vec![b' '; COUNTED_BYTES_MAX + 1];
-        assert_eq!(Table::O200k.count(Route::Completions, &large), (1 << 16) + 1);
+    fn nothing_is_said_of_what_cannot_be_counted() {
+        let count = |route, body: &str| Table::O200k.count(route, body.as_bytes());
+        assert_eq!(count(Route::Completions, "12345"), None);
+        assert_eq!(
+            count(Route::Completions, r#"{"messages":["hello world"],"prompt":null}"#),
+            None
+        );
+        assert_eq!(count(Route::Messages, r#"{"tools":[{"name":"f"}]}"#), None);
+        assert_eq!(count(Route::ChatCompletions, r#"{"messages":[]}"#), Some(3));
+        let body = |bytes: usize| format!(r#"{{"prompt":"{}"}}"#, " ".repeat(bytes - 13));
+        assert!(count(Route::Completions, &body(COUNTED_BYTES_MAX)).is_some());
+        assert_eq!(count(Route::Completions, &body(COUNTED_BYTES_MAX + 1)), None);
     }
 
     #[test]

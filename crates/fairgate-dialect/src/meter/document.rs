@@ -353,9 +353,7 @@ impl Document {
                 Leaf::Error => self.found.error |= !matches!(self.word.bytes(), b"null" | b"false"),
                 _ => {}
             }
-            if self.depth == 1
-                && self.under().place == Place::Usage
-                && self.word.bytes() == b"null"
+            if self.depth == 1 && self.under().place == Place::Usage && self.word.bytes() == b"null"
             {
                 let end = self.fed_bytes - (rest.len() - run) as u64;
                 let members = &mut self.members;

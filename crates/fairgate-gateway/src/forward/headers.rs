@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -11,7 +11,19 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ALT_SVC: HeaderName = HeaderName::from_static("alt-svc");
+const API_KEY: HeaderName = HeaderName::from_static("api-key");
+const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
+const X_GOOG_USER_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
+const OPENAI_ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
+const OPENAI_PROJECT: HeaderName = HeaderName::from_static("openai-project");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const OURS: &str = "x-fairgate-";
+/// What proxies in front of us say of the client.
+const PROXIES: &str = "x-forwarded-";
+
+/// The query's options that mean something to an API and say nothing of who asks. Everything else stays here, for a
+/// query is where some clients put their key.
+const OPTIONS: [&str; 2] = ["beta", "api-version"];
 
 /// What concerns one connection only.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -26,16 +38,41 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What a client says to us and to no upstream: who it is, above all.
-const CLIENTS_OWN: [HeaderName; 6] =
-    [AUTHORIZATION, X_API_KEY, COOKIE, HOST, EXPECT, CONTENT_LENGTH];
+/// What a client says to us and to no upstream: who it is, above all, in the ways of all vendors; and which organisation
+/// or project pays, for it would be one of the operator's credential.
+const CLIENTS_OWN: [HeaderName; 13] = [
+    AUTHORIZATION,
+    X_API_KEY,
+    API_KEY,
+    X_GOOG_API_KEY,
+    X_GOOG_USER_PROJECT,
+    OPENAI_ORGANIZATION,
+    OPENAI_PROJECT,
+    FORWARDED,
+    X_REAL_IP,
+    COOKIE,
+    HOST,
+    EXPECT,
+    CONTENT_LENGTH,
+];
 
 /// What an upstream says to us and to no client.
 const UPSTREAMS_OWN: [HeaderName; 2] = [SET_COOKIE, ALT_SVC];
 
+/// A client's query as an upstream may see it; `None` where nothing of it is left.
+pub(super) fn query(theirs: &str) -> Option<String> {
+    let harmless = |part: &&str| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        // Some servers take a semicolon for an ampersand.
+        OPTIONS.contains(&name) && !value.contains(';')
+    };
+    let left: Vec<&str> = theirs.split('&').filter(harmless).collect();
+    (!left.is_empty()).then(|| left.join("&"))
+}
+
 /// A client's headers as an upstream may see them. Answers are asked for uncompressed, so that usage can be read.
 pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
-    strip(&mut headers, &CLIENTS_OWN);
+    strip(&mut headers, &CLIENTS_OWN, &[OURS, PROXIES]);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     compact(&mut headers);
     headers
@@ -60,13 +97,13 @@ fn compact(headers: &mut HeaderMap) {
 
 /// An upstream's headers as a client may see them. `length_may_change`: events may be taken out of the body.
 pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
-    strip(headers, &UPSTREAMS_OWN);
+    strip(headers, &UPSTREAMS_OWN, &[OURS]);
     if length_may_change {
         headers.remove(CONTENT_LENGTH);
     }
 }
 
-fn strip(headers: &mut HeaderMap, also: &[HeaderName]) {
+fn strip(headers: &mut HeaderMap, also: &[HeaderName], beginnings: &[&str]) {
     // Connection may name further headers that are for this connection only.
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -78,9 +115,9 @@ fn strip(headers: &mut HeaderMap, also: &[HeaderName]) {
     for name in HOP_BY_HOP.iter().chain(also).chain(&named) {
         headers.remove(name);
     }
-    let ours: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
-    for name in &ours {
+    let begins = |name: &&HeaderName| beginnings.iter().any(|one| name.as_str().starts_with(one));
+    let beginning: Vec<HeaderName> = headers.keys().filter(begins).cloned().collect();
+    for name in &beginning {
         headers.remove(name);
     }
 }
@@ -112,16 +149,44 @@ mod tests {
             ("te", "trailers"),
             ("accept-encoding", "gzip"),
             ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "b"),
+            ("openai-beta", "b"),
             ("openai-organization", "o"),
+            ("openai-project", "p"),
+            ("api-key", "k"),
+            ("x-goog-api-key", "k"),
+            ("x-goog-user-project", "p"),
+            ("forwarded", "for=192.0.2.60"),
+            ("x-forwarded-for", "192.0.2.60"),
+            ("x-forwarded-host", "here"),
+            ("x-real-ip", "192.0.2.60"),
             ("accept", "text/event-stream"),
         ]));
         let kept = of(&[
             ("accept-encoding", "identity"),
             ("anthropic-version", "2023-06-01"),
-            ("openai-organization", "o"),
+            ("anthropic-beta", "b"),
+            ("openai-beta", "b"),
             ("accept", "text/event-stream"),
         ]);
         assert_eq!(out, kept);
+    }
+
+    #[test]
+    fn only_known_options_of_a_query_go_through() {
+        let cases = [
+            ("beta=true", Some("beta=true")),
+            ("key=k&api-version=2024-10-21&beta=true&x", Some("api-version=2024-10-21&beta=true")),
+            ("beta", Some("beta")),
+            ("", None),
+            ("key=k", None),
+            ("%62eta=true", None),
+            ("betas=1&Beta=1", None),
+            ("beta=true;key=k", None),
+        ];
+        for (theirs, left) in cases {
+            assert_eq!(query(theirs).as_deref(), left, "{theirs}");
+        }
     }
 
     #[test]

@@ -129,3 +129,22 @@ fn no_error_repeats_the_key() {
     }
     assert!(!format!("{identity:?}").contains("fg-good"));
 }
+
+#[test]
+fn who_was_let_in_is_asked_again() {
+    let identity = Identity::of(directory());
+    let caller = |secret| identity.caller(&headers(&[("x-api-key", secret)]), NOW).expect("known");
+    let (good, expiring) = (caller("fg-good"), caller("fg-expiring"));
+    let later = UnixMicros(NOW.0 + 1);
+    let code = |caller: &Caller| identity.still(caller, later).map_err(|problem| problem.code);
+    assert_eq!((code(&good), code(&expiring)), (Ok(()), Err("key_expired")));
+    let mut next = directory();
+    next.tenants[0].disabled = true;
+    identity.book.store(Arc::new(Book::new(next)));
+    assert_eq!(code(&good), Err("tenant_disabled"));
+    let mut next = directory();
+    // Under the same id, another secret.
+    next.keys[0].hash = KeyHash::of(b"fg-new");
+    identity.book.store(Arc::new(Book::new(next)));
+    assert_eq!(code(&good), Err("invalid_api_key"));
+}

@@ -2,7 +2,7 @@ mod model;
 
 use std::time::{Duration, Instant};
 
-use fairgate_store::Limits as Allowed;
+use fairgate_store::{KeyHash, Limits as Allowed};
 
 use super::*;
 
@@ -11,6 +11,7 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         group: "g".into(),
         tenant: "chat".into(),
         key: "key-1".into(),
+        secret: KeyHash::of(b"fg-1"),
         models: None,
         classes: Vec::new(),
         tenant_limits,

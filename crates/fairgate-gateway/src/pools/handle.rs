@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use fairgate_config::PoolConfig;
+use fairgate_config::{PoolConfig, Tokenizer};
 use fairgate_core::attribute::Attribute;
 use fairgate_dialect::Dialect;
-use fairgate_dialect::estimate::{Estimator, Weights};
+use fairgate_dialect::estimate::{Estimator, Table, Weights};
 use fairgate_runtime::Gate;
 
 use super::names::Names;
@@ -29,6 +29,8 @@ pub struct PoolHandle {
 pub(crate) struct Setup {
     pub(crate) config: PoolConfig,
     pub(crate) weights: Weights,
+    /// What counts input tokens, where they are not estimated from bytes.
+    pub(crate) tokens: Option<Table>,
     pub(crate) workers: Vec<Arc<Worker>>,
     /// Whether the policy shares by what clients name themselves.
     pub(crate) by_agent: bool,
@@ -71,6 +73,11 @@ impl Setup {
         let shares = |by| traits::shares_by(&config.policy, by);
         Self {
             weights,
+            tokens: match config.cost.tokenizer {
+                Tokenizer::Learned => None,
+                Tokenizer::O200k => Some(Table::O200k),
+                Tokenizer::Cl100k => Some(Table::Cl100k),
+            },
             workers,
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, PoolConfig};
 use fairgate_core::event::{WorkerChange, WorkerState};
-use fairgate_dialect::estimate::Estimator;
+use fairgate_dialect::estimate::{Estimator, Table};
 use fairgate_runtime::Gate;
 
 use super::gates;
@@ -129,7 +129,11 @@ impl Pools {
                     adopt(&handle, config, &prepared.upstreams).await;
                     handle
                 }
-                Origin::New(gate) => Arc::new(fresh(gate, config, &prepared.upstreams)),
+                Origin::New(gate) => {
+                    let pool = fresh(gate, config, &prepared.upstreams);
+                    load_table(pool.setup().tokens).await;
+                    Arc::new(pool)
+                }
             };
             for worker in &pool.setup().workers {
                 let employer = Employer {
@@ -182,6 +186,14 @@ fn workers_of(
         .collect()
 }
 
+/// Loads the table before the first request would have to wait for it, which takes a few hundred milliseconds.
+async fn load_table(table: Option<Table>) {
+    if let Some(table) = table.filter(|table| !table.is_loaded()) {
+        // A runtime that is shutting down loads nothing, and needs nothing.
+        let _ = tokio::task::spawn_blocking(move || table.load()).await;
+    }
+}
+
 fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) -> PoolHandle {
     let workers = workers_of(&config, upstreams, &[]);
     PoolHandle {
@@ -198,6 +210,8 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, upstreams: &HashMap<A
     let old = pool.setup.load_full();
     let workers = workers_of(&config, upstreams, &old.workers);
     let next = Arc::new(Setup::new(config, workers));
+    load_table(next.tokens).await;
+    pool.estimator.set_output_default(next.config.cost.output_default);
     pool.setup.store(next.clone());
     for worker in &next.workers {
         if old.worker(&worker.upstream.name).is_none() {

@@ -1,7 +1,7 @@
 use fairgate_journal::parse_policy;
-use fairgate_store::{Directory, Group, Limits, Tenant, UnixMicros};
+use fairgate_store::{Directory, Group, Key, KeyHash, Limits, Tenant, UnixMicros};
 
-use super::wishes::{Wish, wishes};
+use super::wishes::{Wish, unheld, wishes};
 
 fn directory() -> Directory {
     let limits = Limits { in_flight: Some(4), ..Limits::default() };
@@ -58,4 +58,54 @@ fn a_weight_that_the_policys_nodes_disagree_on_is_told() {
         {"name":"y","quantum":8,"inside":{"share":{"by":"group"}}}]}}"#;
     let (directory, policy) = (directory(), parse_policy(policy).expect("a policy"));
     assert_eq!(wishes(&directory, &policy)[0].policy_weight, None);
+}
+
+#[test]
+fn a_cap_that_a_policy_does_not_hold_in_all_is_noticed() {
+    let mut directory = directory();
+    directory.keys.push(Key {
+        id: "key-1".into(),
+        tenant: "capped".into(),
+        name: String::new(),
+        hint: String::new(),
+        hash: KeyHash::of(b"fg-1"),
+        weight: 100,
+        limits: Limits { in_flight: Some(1), ..Limits::default() },
+        models: None,
+        classes: Vec::new(),
+        created_at: UnixMicros(0),
+        expires_at: None,
+        revoked_at: None,
+    });
+    let found = |policy: &str| -> Vec<_> {
+        let policy = parse_policy(policy).expect("a policy");
+        unheld(&directory, &policy).into_iter().map(|(by, flow)| (by.name(), flow)).collect()
+    };
+    let share =
+        |by: &str, inside: &str| format!(r#"{{"share":{{"by":"{by}","inside":{inside}}}}}"#);
+    let last = |by: &str| format!(r#"{{"share":{{"by":"{by}"}}}}"#);
+    let classes = |by: &str, insides: &[&str]| {
+        let class = |(at, inside): (usize, &&str)| {
+            format!(r#"{{"name":"{at}","quantum":1,"inside":{inside}}}"#)
+        };
+        let classes: Vec<_> = insides.iter().enumerate().map(class).collect();
+        format!(r#"{{"drr":{{"by":"{by}","classes":[{}]}}}}"#, classes.join(","))
+    };
+    let (tenant, key) = (("tenant", "capped"), ("key", "key-1"));
+    let both = share("tenant", &last("key"));
+    assert_eq!(found(&both), []);
+    assert_eq!(found(&share("group", &both)), []);
+    assert_eq!(found(&classes("group", &[&both, &both])), [], "a tenant is in one group");
+    assert_eq!(found(&classes("class", &[&both])), []);
+    assert_eq!(found(&classes("class", &[&both, &both])), [tenant, key]);
+    assert_eq!(found(&share("class", &both)), [tenant, key]);
+    assert_eq!(found(&last("tenant")), [key]);
+    assert_eq!(found(&last("group")), [tenant, key]);
+    assert_eq!(found(&share("key", &last("tenant"))), [tenant], "one of its keys has each");
+    assert_eq!(found(&share("tenant", &share("agent", &last("key")))), [key]);
+    assert_eq!(found(&classes("group", &[&both, &last("key")])), [tenant]);
+    assert_eq!(found(r#"{"load":{"by":"tenant"}}"#), [tenant, key], "only share nodes have caps");
+    directory.tenants[0].limits = Limits::default();
+    directory.keys[0].revoked_at = Some(UnixMicros(1));
+    assert_eq!(unheld(&directory, &parse_policy(&last("group")).expect("a policy")), []);
 }

@@ -49,6 +49,49 @@ pub(super) fn wishes<'a>(directory: &'a Directory, policy: &Policy) -> Vec<Wish<
     groups.chain(tenants).chain(keys).filter_map(wish).collect()
 }
 
+/// Tenants or keys that have an in-flight cap which this policy does not hold in all, with one of them: the core counts
+/// in each share node by itself, and there is none, or there are several that one flow can be in.
+pub(super) fn unheld<'a>(directory: &'a Directory, policy: &Policy) -> Vec<(Attribute, &'a str)> {
+    let capped_tenant = directory.tenants.iter().find(|each| each.limits.in_flight.is_some());
+    let capped_key = directory
+        .keys
+        .iter()
+        .find(|key| key.revoked_at.is_none() && key.limits.in_flight.is_some());
+    let capped = [
+        (Attribute::Tenant, capped_tenant.map(|tenant| tenant.name.as_str())),
+        (Attribute::Key, capped_key.map(|key| key.id.as_str())),
+    ];
+    let unheld = |(by, flow): (Attribute, Option<&'a str>)| {
+        flow.filter(|_| !counts_once(policy.root(), by)).map(|flow| (by, flow))
+    };
+    capped.into_iter().filter_map(unheld).collect()
+}
+
+/// Whether all that a flow has in flight is counted in one share node, whichever way it goes down the tree.
+fn counts_once(node: &Node, by: Attribute) -> bool {
+    if node.by() == by {
+        return matches!(node, Node::Share(_));
+    }
+    // A tenant is in one group, and a key in one tenant: such a node above splits nobody.
+    let whole = match node.by() {
+        Attribute::Group => true,
+        Attribute::Tenant => by == Attribute::Key,
+        _ => false,
+    };
+    let within = |inside: &Inside| match inside {
+        Inside::Queue(_) => false,
+        Inside::Node(node) => counts_once(node, by),
+    };
+    match node {
+        Node::Drr(drr) => {
+            (whole || drr.classes.len() == 1)
+                && drr.classes.iter().all(|class| within(&class.inside))
+        }
+        Node::Share(share) => whole && within(&share.inside),
+        Node::Load(load) => whole && within(&load.inside),
+    }
+}
+
 fn share_nodes<'p>(node: &'p Node, found: &mut Vec<&'p Share>) {
     let mut inside = |inside: &'p Inside| {
         if let Inside::Node(node) = inside {

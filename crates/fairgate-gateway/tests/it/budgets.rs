@@ -1,9 +1,9 @@
 //! Budgets that hold under concurrency, and the caps that come with them; brownout.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fairgate_config::BrownoutConfig;
-use fairgate_store::{Budget, Limits, Outcome, Period};
+use fairgate_store::{Budget, Limits, Outcome, Period, UnixMicros};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -132,4 +132,83 @@ async fn who_waited_long_is_capped_and_told_so() {
     let brownouts: Vec<_> = house.rows().await.iter().map(|row| row.brownout).collect();
     assert_eq!(brownouts, [false, true, false]);
     house.close().await;
+}
+
+#[tokio::test]
+async fn a_brownout_is_told_as_it_was_sent_and_only_where_it_lowers_something() {
+    let mut upstream = Scripted::start().await;
+    let folder = Folder::new();
+    let mut configuration = config(&folder, &upstream.url());
+    configuration.pools[0].capacity = 1;
+    configuration.pools[0].brownout =
+        Some(BrownoutConfig { wait: Duration::ZERO, max_tokens: 256 });
+    configuration.pools[0].cost.max_tokens_default = 100;
+    let house = house_in(folder, configuration, Limits::default()).await;
+    let budgeted = house.tenant("budgeted", budget(1_000_000)).await;
+    let addr = house.gateway.addr();
+    // Whose, what it states, what is sent, what it is told.
+    let cases = [
+        // The upstream would refuse less than `min_tokens`.
+        (&house.key, json!({"max_tokens": 4000, "min_tokens": 300}), 300, Some("300")),
+        (&house.key, json!({"max_tokens": 300, "min_tokens": 300}), 300, None),
+        (&house.key, json!({"max_tokens": 256}), 256, None),
+        // A budget's own cap is lower already, or it is not.
+        (&budgeted, json!({}), 100, None),
+        (&budgeted, json!({"min_tokens": 300}), 300, None),
+        (&budgeted, json!({"max_tokens": 4000}), 256, Some("256")),
+    ];
+    for (key, stated, sent, told) in cases {
+        let blocker = post(CHAT, &chat(Some(1))).key(&house.key);
+        let blocking = tokio::spawn(async move { blocker.ask(addr).await });
+        let call = upstream.call().await;
+        let mut body = chat(None);
+        body.as_object_mut().unwrap().extend(stated.as_object().unwrap().clone());
+        let question = post(CHAT, &body).key(key);
+        let asking = tokio::spawn(async move { question.ask(addr).await });
+        house.until(|live| live.waiting == 1).await;
+        call.answer(200, "application/json", usage(1, 1));
+        blocking.await.unwrap();
+        let call = upstream.call().await;
+        let body: Value = serde_json::from_slice(call.request.body()).unwrap();
+        assert_eq!(body["max_tokens"], sent, "{stated}");
+        if key == &budgeted {
+            let left = house.store.budgets("budgeted", None, now()).await.unwrap();
+            // The output that was asked for, and an input of some forty tokens.
+            let input = left[0].reserved.checked_sub(sent);
+            assert!(input.is_some_and(|input| input < 60), "{stated}: {left:?}");
+        }
+        call.answer(200, "application/json", usage(1, 1));
+        assert_eq!(asking.await.unwrap().header("x-fairgate-brownout"), told, "{stated}");
+        let row = house.rows().await.pop().unwrap();
+        assert_eq!(row.brownout, told.is_some(), "{stated}");
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_reservation_holds_what_the_upstream_may_not_refuse() {
+    let mut upstream = Scripted::start().await;
+    let folder = Folder::new();
+    let mut configuration = config(&folder, &upstream.url());
+    configuration.pools[0].cost.max_tokens_default = 100;
+    let house = house_in(folder, configuration, budget(1000)).await;
+    let addr = house.gateway.addr();
+    // 900 tokens are asked for, where the default cap is 100: two of these do not fit.
+    let mut body = chat(None);
+    body["min_tokens"] = 900.into();
+    let question = post(CHAT, &body).key(&house.key);
+    let asking = tokio::spawn({
+        let question = question.clone();
+        async move { question.ask(addr).await }
+    });
+    let call = upstream.call().await;
+    assert_eq!(question.ask(addr).await.code(), "budget_reserved");
+    call.answer(200, "application/json", usage(10, 900));
+    assert_eq!(asking.await.unwrap().status, StatusCode::OK);
+    house.close().await;
+}
+
+fn now() -> UnixMicros {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    UnixMicros(i64::try_from(since.as_micros()).unwrap())
 }

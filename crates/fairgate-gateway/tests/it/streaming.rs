@@ -91,7 +91,7 @@ async fn a_body_that_nothing_must_change_is_the_same_to_the_byte() {
                \"x_unknown\": {\"n\": 12345678901234567890123}, \"tools\":[ {\"type\":\"function\"} ], \"x\":1 , \"x\" :2 }";
     let question = raw(&format!("{CHAT}?beta=true"), odd).key(&house.key);
     let question = question
-        .header("openai-organization", "org")
+        .header("openai-beta", "assistants=v2")
         .header("x-fairgate-agent", "mine")
         .header("cookie", "a=b");
     let addr = house.gateway.addr();
@@ -100,7 +100,7 @@ async fn a_body_that_nothing_must_change_is_the_same_to_the_byte() {
     assert_eq!(call.request.body(), odd);
     assert_eq!(call.request.uri().to_string(), format!("{CHAT}?beta=true"));
     let headers = call.request.headers();
-    assert_eq!(headers["openai-organization"], "org");
+    assert_eq!(headers["openai-beta"], "assistants=v2");
     assert_eq!(headers["host"], upstream.addr.to_string());
     assert_eq!(headers["accept-encoding"], "identity");
     for gone in ["authorization", "x-fairgate-agent", "cookie"] {
@@ -115,6 +115,44 @@ async fn a_body_that_nothing_must_change_is_the_same_to_the_byte() {
     let row = &house.rows().await[0];
     assert_eq!((row.input_tokens, row.output_tokens, row.charged), (7, 3, 10));
     assert_eq!((row.usage, row.agent.as_deref()), (UsageSource::Reported, Some("mine")));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn nothing_that_says_who_the_client_is_or_who_pays_reaches_an_upstream() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    let addr = house.gateway.addr();
+    let own = [
+        "api-key",
+        "x-goog-api-key",
+        "openai-organization",
+        "openai-project",
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-anything",
+        "x-real-ip",
+    ];
+    let path = format!("{CHAT}?key=AIza&api-version=2024-10-21&beta=true&%6Bey=x&beta=2;key=y&z");
+    let body = json!({"model": "sim", "messages": []});
+    let question = own.iter().fold(post(&path, &body).key(&house.key), |question, name| {
+        question.header(name, "the client's")
+    });
+    let asking = tokio::spawn(async move { question.ask(addr).await });
+    let call = upstream.call().await;
+    for name in own {
+        assert!(!call.request.headers().contains_key(name), "{name}");
+    }
+    assert_eq!(call.request.uri().query(), Some("api-version=2024-10-21&beta=true"));
+    call.answer(200, "application/json", "{}");
+    asking.await.unwrap();
+    // Where nothing of it is left, there is no query at all.
+    let question = post(&format!("{CHAT}?key=AIza"), &body).key(&house.key);
+    let asking = tokio::spawn(async move { question.ask(addr).await });
+    let call = upstream.call().await;
+    assert_eq!(call.request.uri().to_string(), CHAT);
+    call.answer(200, "application/json", "{}");
+    asking.await.unwrap();
     house.close().await;
 }
 

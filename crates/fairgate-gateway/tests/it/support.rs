@@ -12,7 +12,7 @@ use fairgate_config::{Config, UpstreamConfig};
 use fairgate_gateway::{Drained, Gateway, GatewayOptions};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{
-    Attempt, Change, KeyHash, LedgerQuery, Limits, Store, StoreOptions, UnixMicros,
+    Attempt, Change, Changed, KeyHash, LedgerQuery, Limits, Store, StoreOptions, UnixMicros,
 };
 
 /// How long a test waits for something that must happen.
@@ -120,6 +120,34 @@ pub async fn tenant(store: &Store, name: &str, limits: Limits) -> String {
 }
 
 impl House {
+    /// Changes the directory, and has the gateway follow it.
+    pub async fn change(&self, change: Change) -> Changed {
+        let changed = self.store.change("test", UnixMicros(0), change).await.unwrap();
+        fairgate_gateway::sync::refresh(self.gateway.app()).await.unwrap();
+        changed
+    }
+
+    /// Another tenant in a group of its own, and its key.
+    pub async fn tenant(&self, name: &str, limits: Limits) -> String {
+        let key = tenant(&self.store, name, limits).await;
+        fairgate_gateway::sync::refresh(self.gateway.app()).await.unwrap();
+        key
+    }
+
+    /// Another key of a tenant.
+    pub async fn key(&self, tenant: &str, limits: Limits, classes: &[&str]) -> String {
+        let key = Change::CreateKey {
+            tenant: tenant.into(),
+            name: "another".into(),
+            weight: 100,
+            limits,
+            models: None,
+            classes: classes.iter().map(|&class| class.into()).collect(),
+            expires_at: None,
+        };
+        self.change(key).await.secret.unwrap().expose().to_owned()
+    }
+
     /// All rows of the ledger, oldest first.
     pub async fn rows(&self) -> Vec<Attempt> {
         rows(&self.store).await

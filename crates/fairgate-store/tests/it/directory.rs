@@ -41,7 +41,7 @@ async fn everything_is_read_back(database: Database) {
     let store = database.open().await;
     let limits = Limits {
         in_flight: Some(1),
-        queued_requests: Some(0),
+        queued_requests: Some(1),
         queued_bytes: Some(1_000_000_000_000_000),
         requests_per_minute: Some(60),
         tokens_per_minute: Some(5),
