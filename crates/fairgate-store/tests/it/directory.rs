@@ -80,7 +80,7 @@ async fn everything_is_read_back(database: Database) {
     assert_eq!(directory.tenants, std::slice::from_ref(&made));
     let periods: Vec<_> = made.limits.budgets.iter().map(|budget| budget.period).collect();
     assert_eq!(periods, [Period::Day, Period::Month]);
-    assert_eq!((made.limits.queued_requests, made.disabled), (Some(0), false));
+    assert_eq!((made.limits.queued_requests, made.disabled), (Some(1), false));
     assert_eq!(directory.keys.len(), 2);
     let made = changed.key.unwrap();
     assert!(directory.keys.contains(&made));
