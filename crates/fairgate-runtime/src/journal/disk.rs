@@ -46,7 +46,12 @@ impl Disk for Folder {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(File::create(self.path.join(name))?))
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        // It tells who asked for how much, and when.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        Ok(Box::new(options.open(self.path.join(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

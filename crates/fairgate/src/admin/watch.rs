@@ -90,7 +90,7 @@ fn shares(pool: &Value) -> Table {
         "due",
         "in flight",
         "waiting",
-        "served tokens",
+        "tokens since idle",
         "lag tokens",
         "lag at most",
     ]);

@@ -13,7 +13,11 @@ use super::first_start::now;
 /// Reads the file, checks it, and only then puts it in force.
 pub(super) async fn reload(gateway: &Gateway, file: &Path) -> Result<Plan, ConfigErrors> {
     let current = gateway.app().config.load_full();
-    let reload = Reload::from_file(&current, file, &ProcessEnvironment)?;
+    let path = file.to_owned();
+    // A file may be on a disk that hangs, and what is read beside it too.
+    let read = move || Reload::from_file(&current, &path, &ProcessEnvironment);
+    let read = tokio::task::spawn_blocking(read).await;
+    let reload = read.map_err(|problem| about(file, problem.to_string()))??;
     let plan = gateway.reload(reload.next).await.map_err(|error| match error {
         ReloadError::Config(errors) => errors,
         other => about(file, other.to_string()),
