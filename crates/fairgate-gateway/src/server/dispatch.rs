@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use fairgate_dialect::{Dialect, Route};
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
@@ -14,7 +14,7 @@ use crate::admin;
 use crate::app::App;
 use crate::forward::{forward, models};
 use crate::refusal;
-use crate::reply::{Reply, ReplyBody};
+use crate::reply::{Reply, ReplyBody, length};
 
 /// What a listener leads to.
 pub(crate) struct Door {
@@ -30,6 +30,11 @@ const MODELS: &str = "/v1/models";
 
 /// Answers one request.
 pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<Incoming>) -> Reply {
+    // hyper takes up to twice as much, depending on how a head arrives.
+    let head_max = app.config.load().limits.header_bytes_max;
+    if head_bytes(&request) > u64::from(head_max) {
+        return too_large(&app, &request, head_max);
+    }
     let path = request.uri().path();
     if door.serves_clients {
         if let Some(route) = Route::from_path(path) {
@@ -40,7 +45,8 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
                 wrong_method(&app, "POST", route.dialect())
             };
         }
-        if let Some(named) = path.strip_prefix(MODELS) {
+        let named = path.strip_prefix(MODELS);
+        if let Some(named) = named.filter(|named| named.is_empty() || named.starts_with('/')) {
             let dialect = dialect_of(request.headers());
             let reading = matches!(*request.method(), Method::GET | Method::HEAD);
             match (named, named.strip_prefix('/')) {
@@ -76,6 +82,22 @@ fn is_of_control(path: &str, admin: bool) -> bool {
 async fn control(door: &Door, request: Request<Incoming>) -> Reply {
     let Ok(response) = door.control.clone().oneshot(request.map(Body::new)).await;
     response.map(ReplyBody::Control)
+}
+
+/// How large a request's head is: its target, and its headers with what stands between them.
+fn head_bytes(request: &Request<Incoming>) -> u64 {
+    let headers = request.headers().iter();
+    let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    length(headers + target)
+}
+
+fn too_large(app: &App, request: &Request<Incoming>, head_max: u32) -> Reply {
+    let route = Route::from_path(request.uri().path());
+    let dialect = route.map_or_else(|| dialect_of(request.headers()), Route::dialect);
+    let refusal = refusal::unreadable(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, head_max);
+    app.metrics.turned_away(refusal.problem.code);
+    refusal.reply(dialect, &app.ids.next())
 }
 
 /// Where the path does not say whose dialect it is, the header that Anthropic's clients always send does.

@@ -290,3 +290,26 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
     house.close().await;
     sim.stop().await;
 }
+
+#[tokio::test]
+async fn a_head_is_bounded_to_the_byte() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let addr = house.gateway.addr();
+    let body = json!({"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "rivers"}]});
+    for (bytes, status) in [(60 << 10, 200), (66 << 10, 431), (100 << 10, 431)] {
+        for path in [CHAT, "/v1/messages"] {
+            let question = post(path, &body).key(&house.key).header("x-long", &"x".repeat(bytes));
+            let answer = question.ask(addr).await;
+            assert_eq!(answer.status, status, "{bytes} bytes to {path}");
+            if status == 431 {
+                assert_eq!(answer.code(), "header_too_large");
+                assert_eq!(answer.json()["type"] == "error", path != CHAT, "{}", answer.text());
+            }
+        }
+    }
+    let unknown = post("/v1/modelsX", &body).key(&house.key).ask(addr).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    house.close().await;
+    sim.stop().await;
+}
