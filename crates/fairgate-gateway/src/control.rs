@@ -21,8 +21,8 @@ pub type Reloading<'a> = Pin<Box<dyn Future<Output = Result<Plan, ConfigErrors>>
 
 /// Who can read the configuration again, and put it in force. The binary does, where it was started with a file.
 pub trait Reloader: Send + std::marker::Sync {
-    /// Reads, checks, and only then applies.
-    fn reload(&self) -> Reloading<'_>;
+    /// Reads, checks, and only then applies. The audit trail says that `actor` did.
+    fn reload<'a>(&'a self, actor: &'a str) -> Reloading<'a>;
 }
 
 /// The control plane's part of the [`App`](crate::app::App).

@@ -141,7 +141,7 @@ async fn until_told(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
 
 /// Reads the file again. Where anything is wrong with it, that is logged and nothing changes.
 async fn hung_up(gateway: &Gateway, file: &Path) {
-    match reload::reload(gateway, file).await {
+    match reload::reload(gateway, file, "SIGHUP").await {
         Ok(plan) => info!(changes = plan.changes.len(), "the configuration is reloaded"),
         Err(errors) => {
             for problem in errors.iter() {

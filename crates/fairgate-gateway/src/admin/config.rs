@@ -37,7 +37,7 @@ pub(super) async fn reload(
         let message = "this gateway was started without a configuration file; start it with one: fairgate serve -c FILE";
         return Err(ApiError::new(StatusCode::CONFLICT, "no_config_file", message));
     };
-    let plan = reloader.reload().await.map_err(|errors| {
+    let plan = reloader.reload(&admin.actor).await.map_err(|errors| {
         for problem in errors.iter() {
             tracing::error!(actor = admin.actor, %problem, "the configuration is not reloaded: nothing has changed");
         }

@@ -123,7 +123,7 @@ pub(super) struct FlowBody {
 pub(super) struct FlowRef {
     /// By what it is named.
     by: FlowBy,
-    /// Its name; a key's id. It need not have sent anything yet.
+    /// Its name; a key's id. It need not have sent anything yet, but a group, tenant or key that is held must exist.
     #[schema(min_length = 1, max_length = 256)]
     flow: String,
 }
@@ -256,6 +256,9 @@ async fn set_held(
         return Err(ApiError::new(status, "invalid_value", message).in_field("flow"));
     }
     let handle = named(app, &pool)?;
+    if held {
+        known(app, by, &flow)?;
+    }
     let action = if held { "pool.hold" } else { "pool.resume" };
     let after = serde_json::json!({ "by": by, "flow": flow });
     change(app, admin, Change::Note { action, subject: pool.clone(), after }).await?;
@@ -279,6 +282,19 @@ async fn set_held(
         "a flow was held or resumed"
     );
     Ok(Json(FlowState { pool, by, flow, held }))
+}
+
+/// Whoever holds a name that nobody has would believe to have stopped somebody. Agents, sessions and classes are named by
+/// those who ask.
+fn known(app: &App, by: FlowBy, flow: &str) -> Result<(), ApiError> {
+    let directory = app.identity.directory();
+    let (what, is_known) = match Attribute::from(by) {
+        Attribute::Group => ("group", directory.groups.iter().any(|group| group.name == flow)),
+        Attribute::Tenant => ("tenant", directory.tenants.iter().any(|tenant| tenant.name == flow)),
+        Attribute::Key => ("key", directory.keys.iter().any(|key| key.id == flow)),
+        _ => return Ok(()),
+    };
+    if is_known { Ok(()) } else { Err(ApiError::not_found(what, flow)) }
 }
 
 /// The pool of that name.

@@ -11,7 +11,11 @@ use fairgate_store::Change;
 use super::first_start::now;
 
 /// Reads the file, checks it, and only then puts it in force.
-pub(super) async fn reload(gateway: &Gateway, file: &Path) -> Result<Plan, ConfigErrors> {
+pub(super) async fn reload(
+    gateway: &Gateway,
+    file: &Path,
+    actor: &str,
+) -> Result<Plan, ConfigErrors> {
     let current = gateway.app().config.load_full();
     let path = file.to_owned();
     // A file may be on a disk that hangs, and what is read beside it too.
@@ -23,20 +27,20 @@ pub(super) async fn reload(gateway: &Gateway, file: &Path) -> Result<Plan, Confi
         other => about(file, other.to_string()),
     })?;
     if !plan.is_empty() {
-        audit(gateway, &plan).await;
+        audit(gateway, &plan, actor).await;
     }
     Ok(plan)
 }
 
 /// The configuration is in force whether this can be written or not.
-async fn audit(gateway: &Gateway, plan: &Plan) {
+async fn audit(gateway: &Gateway, plan: &Plan, actor: &str) {
     let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
     let note = Change::Note {
         action: "config.reload",
         subject: "configuration".into(),
         after: serde_json::json!({ "changes": changes }),
     };
-    if let Err(error) = gateway.app().store.change("config", now(), note).await {
+    if let Err(error) = gateway.app().store.change(actor, now(), note).await {
         tracing::error!(%error, "the reload is in force, and is not in the audit trail");
     }
 }
@@ -60,10 +64,10 @@ impl FromFile {
 }
 
 impl Reloader for FromFile {
-    fn reload(&self) -> Reloading<'_> {
-        Box::pin(async {
+    fn reload<'a>(&'a self, actor: &'a str) -> Reloading<'a> {
+        Box::pin(async move {
             match self.gateway.upgrade() {
-                Some(gateway) => reload(&gateway, &self.file).await,
+                Some(gateway) => reload(&gateway, &self.file, actor).await,
                 None => Err(about(&self.file, "the gateway is ending".into())),
             }
         })

@@ -28,6 +28,7 @@ async fn pools_show_their_workers() {
 #[tokio::test]
 async fn a_held_flow_waits_until_it_is_resumed() {
     let it = Fixture::new().await;
+    it.tenant("a", "chat").await;
     let flow = json!({"by": "tenant", "flow": "chat"});
     let held = it.post("/api/v1/pools/sim/hold", flow.clone()).await.expect(200);
     assert_eq!(held, json!({"pool": "sim", "by": "tenant", "flow": "chat", "held": true}));
@@ -42,6 +43,12 @@ async fn a_held_flow_waits_until_it_is_resumed() {
     it.post("/api/v1/pools/sim/resume", flow.clone()).await.expect(200);
     drop(asking.await.expect("granted"));
     assert_eq!(it.post("/api/v1/pools/none/hold", flow.clone()).await.refused(404), "not_found");
+    // Nobody is stopped by a name that nobody has.
+    for by in ["group", "tenant", "key"] {
+        let typo = json!({"by": by, "flow": "nobody"});
+        assert_eq!(it.post("/api/v1/pools/sim/hold", typo.clone()).await.refused(404), "not_found");
+        it.post("/api/v1/pools/sim/resume", typo).await.expect(200);
+    }
     assert_eq!(it.post("/api/v1/pools/none/resume", flow).await.refused(404), "not_found");
     for wrong in [
         json!({"by": "color", "flow": "x"}),
@@ -107,7 +114,7 @@ async fn a_pool_without_a_worker_does_not_take_the_others_out_of_service() {
 struct Always(Result<Plan, ConfigErrors>);
 
 impl Reloader for Always {
-    fn reload(&self) -> Reloading<'_> {
+    fn reload<'a>(&'a self, _: &'a str) -> Reloading<'a> {
         Box::pin(async { self.0.clone() })
     }
 }

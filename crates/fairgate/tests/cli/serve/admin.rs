@@ -296,6 +296,11 @@ fn a_configuration_is_reloaded_whole_or_not_at_all() {
     let told = gateway.fairgate(&["reload"]).ok();
     assert!(told.contains("capacity: 9 → 16"), "{told}");
     assert_eq!(capacity(), 16);
+    // Newest first: who asked through the API, and the signal.
+    let trail = gateway.json(&["audit"]);
+    let who = |entry: usize| trail[entry]["actor"].as_str().map(str::to_owned);
+    assert_eq!(who(1).as_deref(), Some("SIGHUP"), "{trail}");
+    assert_ne!(who(0).as_deref(), Some("SIGHUP"), "{trail}");
 }
 
 #[test]
