@@ -74,7 +74,6 @@ impl Sqlite {
         let (place, writer, spool, checkpointer, resolved) = blocking(opened).await?;
         let (sender, inbox) = mpsc::channel();
         let checkpointer = checkpointer.map(beside).transpose()?;
-        // The log has one user less before the file is free.
         thread("fairgate-store", move || writer.run(&inbox, checkpointer))?;
         let place = matches!(place, Place::File(_)).then_some(place);
         let readers =

@@ -305,7 +305,8 @@ impl Passage {
                 permit.fail(tokens);
                 "left"
             }
-            Outcome::Retried if charged == 0 => {
+            // Whoever is tried again pays for the attempt that ends it.
+            Outcome::Retried => {
                 permit.give_back();
                 "error"
             }
@@ -313,7 +314,7 @@ impl Passage {
                 permit.fail(tokens);
                 "timeout"
             }
-            Outcome::UpstreamError | Outcome::Retried => {
+            Outcome::UpstreamError => {
                 permit.fail(tokens);
                 "error"
             }
