@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::step::Step;
-use crate::{Refusal, cargo, gateway, python};
+use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, gateway, python};
 
 /// What follows `core` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
 /// do without where it is not.
@@ -18,7 +18,7 @@ pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>,
             return Err(Refusal(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }
-    let run = ["run", "--release", "-p", "fairgate-bench", "--", "core"];
+    let run = ["run", "--profile", PROFILE_OF_PACKAGES, "-p", "fairgate-bench", "--", "core"];
     Ok(vec![cargo("bench core", &[&run, args].concat())])
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::python::{self, Venv, target};
 use crate::step::Step;
-use crate::{Refusal, cargo, tools};
+use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, tools};
 
 /// `cargo xtask test sdk`: the same, with the binary built first.
 pub(crate) fn sdk_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
@@ -50,7 +50,7 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
     steps.extend(litellm.take_steps());
     let mut portkey = node_modules(root, "portkey", "tests/peers")?;
     steps.append(&mut portkey.steps);
-    steps.push(release());
+    steps.push(build_measured());
     let script = portkey.modules.join("@portkey-ai/gateway/build/start-server.js");
     steps.push(measured(root, "gateway", args, Some((&litellm, &script))));
     Ok(steps)
@@ -58,16 +58,18 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
 
 /// `cargo xtask soak`: what follows goes to it as it is.
 pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Vec<Step> {
-    vec![release(), measured(root, "soak", args, None)]
+    vec![build_measured(), measured(root, "soak", args, None)]
 }
 
-fn release() -> Step {
+fn build_measured() -> Step {
     let programs = ["-p", "fairgate", "-p", "fairgate-sim", "-p", "fairgate-bench"];
-    cargo("release build", &[&["build", "--release"], &programs[..]].concat())
+    let build = ["build", "--profile", PROFILE_OF_PACKAGES];
+    cargo("build as packaged", &[&build, &programs[..]].concat())
 }
 
 fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)>) -> Step {
-    let program = |name: &str| target(root).join("release").join(name).display().to_string();
+    let program =
+        |name: &str| target(root).join(PROFILE_OF_PACKAGES).join(name).display().to_string();
     let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));
     let mut words = vec![what.to_owned(), "--fairgate".into(), fairgate, "--sim".into(), sim];
     if let Some((litellm, portkey)) = peers {

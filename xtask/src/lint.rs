@@ -9,13 +9,23 @@ const FUZZ: &str = "fuzz/Cargo.toml";
 /// compiler can build.
 pub(crate) fn steps() -> Vec<Step> {
     vec![
-        cargo("format", &["fmt", "--all", "--check"]),
+        format(),
         cargo("format of fuzz", &["fmt", "--manifest-path", FUZZ, "--check"]),
-        cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
+        clippy(),
         cargo(
             "clippy of fuzz",
             &["clippy", "--manifest-path", FUZZ, "--no-default-features", "--", "-Dwarnings"],
         ),
         cargo("docs", &["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"),
     ]
+}
+
+/// The form of the whole workspace.
+pub(crate) fn format() -> Step {
+    cargo("format", &["fmt", "--all", "--check"])
+}
+
+/// The lints of the whole workspace.
+pub(crate) fn clippy() -> Step {
+    cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"])
 }

@@ -20,14 +20,19 @@ use std::{env, fmt};
 
 use step::Step;
 
+/// The profile of what is measured and packaged. Cargo names the folder of its programs after it.
+const PROFILE_OF_PACKAGES: &str = "dist";
+
 const HELP: &str = "\
 The chores of the project.
 
 Usage: cargo xtask <chore>
 
   test                            everything that CI runs: lint, then all tests
-  test python                     of these, what the Python package needs
-  test sdk                        of these, the SDKs' tests of the gateway
+  test quick                      after an edit: rustfmt, clippy, unit tests, cases, vectors, and
+                                  the property tests on few journals; FAIRGATE_CASES sets how many
+  test python                     of all tests, what the Python package needs
+  test sdk                        of all tests, the SDKs' tests of the gateway
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
@@ -60,19 +65,17 @@ fn main() -> ExitCode {
 fn chore(args: &[&str]) -> Result<(), Refusal> {
     let root = root()?;
     let steps = match args {
-        ["test"] => test::steps(&root)?,
-        ["test", "python"] => python::steps_alone(&root)?,
-        ["test", "sdk"] => gateway::sdk_steps_alone(&root)?,
+        [] | ["help" | "--help" | "-h"] | ["test", "help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return Ok(());
+        }
+        ["test", rest @ ..] => test::steps(&root, rest)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["soak", rest @ ..] => gateway::soak_steps(&root, rest),
         ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
         ["mutants", rest @ ..] => mutants::steps(rest),
-        ["help" | "--help" | "-h"] | [] => {
-            print!("{HELP}");
-            return Ok(());
-        }
         other => {
             let other = other.join(" ");
             return Err(Refusal(format!(

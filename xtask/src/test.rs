@@ -1,15 +1,101 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: everything that must hold before a change lands; `test quick`: what is worth running after
+//! every edit.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::{env, fs};
 
 use crate::step::Step;
 use crate::{Refusal, cargo, gateway, lint, python, tools};
 
-pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// How many random journals the property tests of `test quick` try. The whole suite tries 20 000.
+const QUICK_CASES: &str = "600";
+
+/// The crates whose integration tests `test quick` runs: what decides, its text form, its async shell.
+const QUICK_CRATES: [&str; 4] =
+    ["fairgate-core", "fairgate-journal", "fairgate-testkit", "fairgate-runtime"];
+
+/// Of their tests, those that take longest and are left to the whole suite: damaged input by the million, thousands
+/// of schedules, restarts.
+const SLOW_TESTS: [&str; 5] = ["hostile", "model", "restart", "stress", "tampered"];
+
+pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    match args {
+        [] => all(root),
+        ["quick"] => quick(root),
+        ["python"] => python::steps_alone(root),
+        ["sdk"] => gateway::sdk_steps_alone(root),
+        other => {
+            let other = other.join(" ");
+            let there_are = "there are `quick`, `python` and `sdk`, and none for everything";
+            Err(Refusal(format!("no such tests: `{other}`; {there_are}")))
+        }
+    }
+}
+
+fn all(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut steps = lint::steps();
     steps.extend(tools::need_postgresql());
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(python::steps(root)?);
     Ok(steps)
+}
+
+/// All of the workspace is selected, and its tests by name: a part of it would build libraries a second time, with
+/// other features.
+fn quick(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let names = quick_tests(root)?;
+    let mut tests = vec!["test", "--workspace", "--no-fail-fast", "--lib", "--bins"];
+    tests.extend(names.iter().flat_map(|name| ["--test", name]));
+    let cases = env::var("FAIRGATE_CASES").unwrap_or_else(|_| QUICK_CASES.into());
+    let tests = cargo("tests", &tests).env("FAIRGATE_CASES", &cases);
+    Ok(vec![lint::format(), lint::clippy(), tests])
+}
+
+/// The names of the integration tests of [`QUICK_CRATES`], as cargo finds them: `tests/NAME.rs` or
+/// `tests/NAME/main.rs`.
+fn quick_tests(root: &Path) -> Result<BTreeSet<String>, Refusal> {
+    let mut names = BTreeSet::new();
+    for name in QUICK_CRATES {
+        let dir = root.join("crates").join(name).join("tests");
+        let unreadable = |error| Refusal(format!("cannot read {}: {error}", dir.display()));
+        for entry in fs::read_dir(&dir).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").is_file() {
+                names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+            }
+        }
+    }
+    for slow in SLOW_TESTS {
+        names.remove(slow);
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace")
+    }
+
+    #[test]
+    fn only_what_is_there_is_run() {
+        assert_eq!(steps(root(), &["quick"]).map(|steps| steps.len()), Ok(3));
+        for bad in [&["fast"][..], &["quick", "quick"], &["--quick"]] {
+            assert!(steps(root(), bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_quick_run_has_the_tests_of_what_decides() {
+        let quick = quick_tests(root()).expect("the crates are there");
+        for name in ["cases", "properties", "regressions", "round_trip", "vectors"] {
+            assert!(quick.contains(name), "{name} is not in {quick:?}");
+        }
+        assert!(!quick.contains("seeds") && !quick.contains("support"), "{quick:?} has folders");
+        assert!(SLOW_TESTS.iter().all(|slow| !quick.contains(*slow)), "{quick:?}");
+    }
 }

@@ -1,7 +1,9 @@
-//! The agents that have ever asked, each with its counts. Like the core's flows they are never forgotten.
+//! The agents that have ever asked, each with its counts. They are never forgotten.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+
+use fairgate_core::attribute::{Attribute, Attributes};
 
 use crate::budget::Budget;
 
@@ -29,12 +31,14 @@ pub(crate) const WAIT_BUCKETS_US: [u64; 12] = [
 #[derive(Debug, Default)]
 pub(crate) struct Agent {
     pub(crate) name: Arc<str>,
+    /// What its requests say of themselves that say no more than whose they are: all share these.
+    pub(crate) attributes: Attributes,
     /// Requests that wait for a slot.
     pub(crate) waiting: u64,
     /// Requests that wait for budget before they may wait for a slot.
     pub(crate) parked: u64,
     /// Requests that hold a slot.
-    pub(crate) flying: u64,
+    pub(crate) in_flight: u64,
     /// The weights of what waits for a slot, in thousandths.
     pub(crate) depth_thousandths: u64,
     /// How often it was granted a slot.
@@ -79,9 +83,10 @@ impl Agents {
             return *index;
         }
         let index = self.list.len();
+        let attributes = Attributes::none().with(Attribute::Agent, name);
         let name: Arc<str> = name.into();
         self.by_name.insert(name.clone(), index);
-        self.list.push(Agent { name, ..Agent::default() });
+        self.list.push(Agent { name, attributes, ..Agent::default() });
         index
     }
 
@@ -94,12 +99,12 @@ impl Agents {
         self.list.iter()
     }
 
-    /// Forgets what waits and flies, as after a fork; what was counted stays.
+    /// Forgets what waits and what is in flight, as after a fork; what was counted stays.
     pub(crate) fn forget_requests(&mut self) {
         for agent in &mut self.list {
             agent.waiting = 0;
             agent.parked = 0;
-            agent.flying = 0;
+            agent.in_flight = 0;
             agent.depth_thousandths = 0;
             if let Some(budget) = &mut agent.budget {
                 budget.forget_requests();

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::desk::Number;
+
 /// A budget of tokens.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -18,7 +20,7 @@ pub(crate) struct Budget {
     /// Whether a request that does not fit waits, or is refused.
     pub(crate) waits: bool,
     /// The requests that wait until they fit, first come first.
-    pub(crate) parked: VecDeque<u64>,
+    pub(crate) parked: VecDeque<Number>,
 }
 
 impl Budget {
@@ -41,15 +43,15 @@ impl Budget {
     }
 
     /// The first who waits, if it fits now; its estimate is then reserved.
-    pub(crate) fn admit(&mut self, cost_of: impl Fn(u64) -> u64) -> Option<u64> {
-        let id = *self.parked.front()?;
-        let cost = cost_of(id);
+    pub(crate) fn admit(&mut self, cost_of: impl Fn(Number) -> u64) -> Option<Number> {
+        let first = *self.parked.front()?;
+        let cost = cost_of(first);
         if cost > self.left() {
             return None;
         }
         self.parked.pop_front();
         self.reserved += cost;
-        Some(id)
+        Some(first)
     }
 
     /// A request left without having run.

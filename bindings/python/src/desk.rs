@@ -1,9 +1,14 @@
 //! The desk: one pool, those who wait for it and hold of it, budgets and counts. All of it changes together.
 //!
-//! Every request has one entry from the moment it asks until it ends, in one of three phases. The pool is the truth
-//! about who has a slot: a request that gives up is cancelled there, and whether that takes it out of a queue or
-//! gives a slot to the next is the core's business. So it does not matter whether giving up or being granted comes
-//! first.
+//! Who has asked waits for budget, waits for a slot or holds one. Who waits for budget is known by its number alone;
+//! from then on it is in the pool, and what belongs to it lies in [`Desk::entries`] under the handle that the pool gave
+//! it. The pool is the truth about who has a slot: a request that gives up is cancelled there, and whether that takes it
+//! out of a queue or gives a slot to the next is the core's business. So it does not matter whether giving up or being
+//! granted comes first.
+//!
+//! No timer runs here. The pool has neither workers nor a queue timeout, so all that time alone can change in it
+//! ([`Pool::next_change`]) is that a request becomes late in a queue with a longest wait; no slot is given for that, and
+//! the next event sees it. How long somebody waits at most is its own affair: it withdraws.
 //!
 //! `W` is how somebody who waits is woken. The desk never does it: it puts notices into [`Desk::outbox`], for
 //! whoever called it to deliver when the lock is no longer held. For the same reason a `W` that is no longer needed
@@ -13,29 +18,33 @@ mod budgets;
 mod decisions;
 mod pace;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem;
+use std::sync::Arc;
 use std::time::Instant;
 
-use fairgate_core::Pool;
 use fairgate_core::attribute::Attributes;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::{TaskWeight, Ticks, Tokens};
+use fairgate_core::{Handle, Pool};
 
+use self::budgets::Parked;
+use self::decisions::Said;
 use self::pace::Pace;
 use crate::agents::{AgentIndex, Agents};
 use crate::journal::Journal;
 use crate::owners::{Owner, Owners};
 use crate::usage::{Ledger, Used};
 
-/// A request's number; in the journal its id.
-pub(crate) type Id = u64;
+/// A request's number, which is used once; as text it is its id in the journal.
+pub(crate) type Number = u64;
 
 /// What somebody asks for.
-pub(crate) struct Ask {
-    pub(crate) agent: Box<str>,
-    pub(crate) attributes: Attributes,
+pub(crate) struct Ask<'a> {
+    pub(crate) agent: &'a str,
+    /// What else it says of itself than whose it is, by the attributes' numbers.
+    pub(crate) attributes: Option<[Option<&'a str>; 7]>,
     pub(crate) weight: TaskWeight,
     pub(crate) cost: Tokens,
     pub(crate) priority: i64,
@@ -60,7 +69,7 @@ pub(crate) enum Refusal {
     /// Its agent's budget has too little left.
     OverBudget { limit: u64, spent: u64, reserved: u64, asked: u64 },
     /// Everybody who holds a slot waits for another one.
-    Deadlock { held: u64, flying: u64 },
+    Deadlock { held: u64, in_flight: u64 },
     /// The scheduler is closed.
     Closed,
 }
@@ -79,7 +88,7 @@ impl Refusal {
 
 /// News for somebody who waits.
 pub(crate) struct Notice<W> {
-    pub(crate) id: Id,
+    pub(crate) number: Number,
     pub(crate) waiter: W,
     pub(crate) news: News,
 }
@@ -91,21 +100,33 @@ pub(crate) enum News {
     Refused(Refusal),
 }
 
-struct Entry<W> {
+/// What is kept of a request wherever it is.
+struct Request {
+    number: Number,
+    id: Arc<str>,
     agent: AgentIndex,
     weight: TaskWeight,
     cost: u64,
     owner: Owner,
+}
+
+/// A request that is in the pool.
+struct Entry<W> {
+    request: Request,
     phase: Phase<W>,
 }
 
 enum Phase<W> {
-    /// Waits for budget.
-    Parked { waiter: W, submit: Box<Submit> },
     /// Waits for a slot since that tick.
     Waiting { waiter: W, since: Ticks },
-    /// Holds a slot.
-    Flying,
+    /// Holds a slot. Why it was granted it, as JSON, where that was asked for.
+    InFlight { why: Option<Box<str>> },
+}
+
+impl<W> Entry<W> {
+    fn is_in_flight(&self) -> bool {
+        matches!(self.phase, Phase::InFlight { .. })
+    }
 }
 
 /// See the module's text.
@@ -117,15 +138,18 @@ pub(crate) struct Desk<W> {
     pub(crate) journal: Option<Journal>,
     pub(crate) outbox: VecDeque<Notice<W>>,
     pub(crate) discarded: Vec<W>,
-    entries: HashMap<Id, Entry<W>>,
+    /// Who waits for a slot or holds one, by its handle in the pool.
+    entries: Vec<Option<Entry<W>>>,
+    /// Who waits for budget; numbers are given in the order in which requests come.
+    parked: BTreeMap<Number, Parked<W>>,
     owners: Owners,
-    /// Whose grants are to be explained, and the explanations of those that hold a slot.
-    to_explain: HashSet<Id>,
-    whys: HashMap<Id, String>,
+    /// Whose grants are to be explained.
+    to_explain: HashSet<Arc<str>>,
     /// Agents whose budget may have become large enough for somebody who waits for it.
     relieved: BTreeSet<AgentIndex>,
-    parked: u64,
     pace: Pace,
+    /// What the pool says to one event; kept for its memory.
+    said: Vec<Said>,
     started: Instant,
     closed: bool,
 }
@@ -140,13 +164,13 @@ impl<W> Desk<W> {
             journal: None,
             outbox: VecDeque::new(),
             discarded: Vec::new(),
-            entries: HashMap::new(),
+            entries: Vec::new(),
+            parked: BTreeMap::new(),
             owners: Owners::default(),
             to_explain: HashSet::new(),
-            whys: HashMap::new(),
             relieved: BTreeSet::new(),
-            parked: 0,
             pace: Pace::default(),
+            said: Vec::new(),
             started: Instant::now(),
             closed: false,
         }
@@ -154,167 +178,169 @@ impl<W> Desk<W> {
 
     /// Asks for a slot under a number that is used once. Where the answer is that it waits, `waiter` is told later how
     /// that ended.
-    pub(crate) fn ask(&mut self, id: Id, ask: Ask, waiter: W) -> Answer {
-        let agent = self.agents.named(&ask.agent);
-        let answer = match self.admit(id, agent, ask, waiter) {
-            Ok(()) => match self.entries.get(&id).map(|entry| &entry.phase) {
-                Some(Phase::Flying) => Answer::Granted,
-                _ => Answer::Waits,
-            },
-            Err(refusal) => {
-                self.agents.get(agent).refused(refusal.code());
-                Answer::Refused(refusal)
-            }
-        };
+    pub(crate) fn ask(&mut self, number: Number, ask: &Ask<'_>, waiter: W) -> Answer {
+        let agent = self.agents.named(ask.agent);
+        let answer = self.admit(number, agent, ask, waiter).unwrap_or_else(|refusal| {
+            self.agents.get(agent).refused(refusal.code());
+            Answer::Refused(refusal)
+        });
         self.relieve();
         answer
     }
 
-    fn admit(&mut self, id: Id, agent: AgentIndex, ask: Ask, waiter: W) -> Result<(), Refusal> {
+    fn admit(
+        &mut self,
+        number: Number,
+        agent: AgentIndex,
+        ask: &Ask<'_>,
+        waiter: W,
+    ) -> Result<Answer, Refusal> {
         if self.closed {
             self.discarded.push(waiter);
             return Err(Refusal::Closed);
         }
-        if ask.explain {
-            self.to_explain.insert(id);
-        }
+        let its = self.agents.get(agent);
+        let mut submit = Box::new(Submit::new(&name(number)));
+        submit.attributes = match ask.attributes {
+            Some(texts) => Attributes::of(texts),
+            None => its.attributes.clone(),
+        };
+        (submit.weight, submit.cost, submit.priority) = (ask.weight, Some(ask.cost), ask.priority);
         let (weight, cost, owner) = (ask.weight, ask.cost.0, ask.owner);
-        let mut submit = Box::new(Submit::new(&name(id)));
-        submit.attributes = ask.attributes;
-        (submit.weight, submit.cost, submit.priority) = (weight, Some(ask.cost), ask.priority);
-        let entry = |phase| Entry { agent, weight, cost, owner, phase };
-        let budget = &mut self.agents.get(agent).budget;
-        if budget.as_mut().is_none_or(|its| its.reserve(cost)) {
-            let since = self.pool.ticks();
-            self.entries.insert(id, entry(Phase::Waiting { waiter, since }));
-            self.submit(id, submit, Some(id))?;
-        } else {
-            if let Some(refusal) = self.refuse_to_park(agent, cost) {
-                self.to_explain.remove(&id);
-                self.discarded.push(waiter);
-                return Err(refusal);
+        let request = Request { number, id: submit.id.clone(), agent, weight, cost, owner };
+        let fits = its.budget.as_mut().is_none_or(|budget| budget.reserve(cost));
+        if !fits && let Some(refusal) = self.refuse_to_park(agent, cost) {
+            self.discarded.push(waiter);
+            return Err(refusal);
+        }
+        if ask.explain {
+            self.to_explain.insert(request.id.clone());
+        }
+        if fits {
+            let handle = self.submit(request, waiter, submit, true)?;
+            if handle.and_then(|handle| self.entry(handle)).is_some_and(Entry::is_in_flight) {
+                return Ok(Answer::Granted);
             }
-            self.entries.insert(id, entry(Phase::Parked { waiter, submit }));
-            self.park(id, agent, owner);
+        } else {
+            self.park(Parked { request, waiter, submit });
         }
-        self.refuse_deadlock(id, owner)
-    }
-
-    /// Puts a request into the pool whose entry says that it waits there.
-    fn submit(&mut self, id: Id, submit: Box<Submit>, asking: Option<Id>) -> Result<(), Refusal> {
-        if let Some(entry) = self.entries.get(&id) {
-            let its = self.agents.get(entry.agent);
-            its.waiting += 1;
-            its.depth_thousandths += u64::from(entry.weight.thousandths());
-            self.owners.starts_to_wait(entry.owner);
-        }
-        self.apply(Event::Submit(submit), asking)
+        self.refuse_deadlock(number, owner)?;
+        Ok(Answer::Waits)
     }
 
     /// Takes a request back that has just started to wait, where nobody would ever go on for it.
-    fn refuse_deadlock(&mut self, id: Id, owner: Owner) -> Result<(), Refusal> {
-        let waits = self.entries.get(&id).is_some_and(|e| !matches!(e.phase, Phase::Flying));
-        let (held, flying) = (self.owners.held(owner), self.pool.flying());
+    fn refuse_deadlock(&mut self, number: Number, owner: Owner) -> Result<(), Refusal> {
+        let (held, in_flight) = (self.owners.held(owner), self.pool.in_flight());
         // Where slots are free it waits for something else, such as the end of a hold.
-        let all_taken = flying >= self.pool.capacity().max(1);
-        if !(waits && held > 0 && all_taken && self.owners.stuck() >= flying) {
+        let all_taken = in_flight >= self.pool.capacity().max(1);
+        if !(held > 0 && all_taken && self.owners.stuck() >= in_flight) {
             return Ok(());
         }
-        self.end(id);
-        Err(Refusal::Deadlock { held, flying })
+        self.end(number);
+        Err(Refusal::Deadlock { held, in_flight })
     }
 
     /// Takes a request out that still waits, and says whether it did: otherwise it is granted or over, and stays so.
-    pub(crate) fn withdraw(&mut self, id: Id) -> bool {
-        let waits = self.entries.get(&id).is_some_and(|e| !matches!(e.phase, Phase::Flying));
+    pub(crate) fn withdraw(&mut self, number: Number) -> bool {
+        let in_pool = self.find(number).and_then(|handle| self.entry(handle));
+        let waits = match in_pool {
+            Some(entry) => !entry.is_in_flight(),
+            None => self.parked.contains_key(&number),
+        };
         if waits {
-            self.cancel(id);
+            self.cancel(number);
         }
         waits
     }
 
     /// Ends a request wherever it is: whoever asked gave up.
-    pub(crate) fn cancel(&mut self, id: Id) {
-        let Some(entry) = self.entries.get(&id) else { return };
-        self.agents.get(entry.agent).withdrawals += 1;
-        self.end(id);
-        self.relieve();
-    }
-
-    fn end(&mut self, id: Id) {
-        match self.entries.get(&id).map(|entry| &entry.phase) {
-            // It was granted a slot, and never ran: nothing was used.
-            Some(Phase::Flying) => self.land(id, Some(0)),
-            Some(Phase::Waiting { .. }) => {
-                let waiter = self.leave_queue(id);
-                self.discarded.extend(waiter);
-                self.apply_quietly(Event::Cancel { id: name(id).into() });
-            }
-            Some(Phase::Parked { .. }) => {
-                let waiter = self.unpark(id).map(|(waiter, _)| waiter);
-                self.entries.remove(&id);
-                self.to_explain.remove(&id);
-                self.discarded.extend(waiter);
-            }
-            None => {}
-        }
-    }
-
-    /// Ends a request that holds a slot, with what it used. Nothing where it does not hold one any more.
-    pub(crate) fn release(&mut self, id: Id, used: &Used) {
-        if let Some(Entry { agent, cost, phase: Phase::Flying, .. }) = self.entries.get(&id) {
-            let agent = self.agents.get(*agent).name.clone();
-            self.ledger.add(agent, used.tokens.unwrap_or(*cost), used);
-            self.land(id, used.tokens);
+    pub(crate) fn cancel(&mut self, number: Number) {
+        if let Some(agent) = self.end(number) {
+            self.agents.get(agent).withdrawals += 1;
             self.relieve();
         }
     }
 
-    /// Takes a slot back. `tokens` is what was used; the estimate where that is not known.
-    fn land(&mut self, id: Id, tokens: Option<u64>) {
-        let Some(entry) = self.entries.remove(&id) else { return };
-        self.whys.remove(&id);
-        self.owners.gives_back(entry.owner);
-        let its = self.agents.get(entry.agent);
-        its.flying -= 1;
-        if let Some(budget) = &mut its.budget {
-            budget.settle(entry.cost, tokens.unwrap_or(entry.cost));
-            self.relieved.insert(entry.agent);
+    /// Ends a request without telling it; whose it was, where there was one.
+    fn end(&mut self, number: Number) -> Option<AgentIndex> {
+        let Some(handle) = self.find(number) else {
+            let Parked { request, waiter, .. } = self.unpark(number)?;
+            self.to_explain.remove(&request.id);
+            self.discarded.push(waiter);
+            return Some(request.agent);
+        };
+        let Entry { request, phase } = self.take_entry(handle)?;
+        let agent = request.agent;
+        match phase {
+            Phase::Waiting { waiter, .. } => {
+                self.leave_queue(&request);
+                self.discarded.push(waiter);
+                self.apply(Event::Cancel { id: request.id });
+            }
+            // It was granted a slot, and never ran: nothing was used.
+            Phase::InFlight { .. } => self.give_back(request, Some(0)),
         }
-        self.pace.ended(self.now());
-        self.apply_quietly(Event::Release { id: name(id).into(), tokens: tokens.map(Tokens) });
+        Some(agent)
     }
 
-    /// Forgets that a request waits in the pool; what it reserved is free again.
-    fn leave_queue(&mut self, id: Id) -> Option<W> {
-        let entry = self.entries.remove(&id)?;
-        self.to_explain.remove(&id);
-        self.owners.stops_waiting(entry.owner);
-        let its = self.agents.get(entry.agent);
-        its.waiting -= 1;
-        its.depth_thousandths -= u64::from(entry.weight.thousandths());
-        if let Some(budget) = &mut its.budget {
-            budget.unreserve(entry.cost);
-            self.relieved.insert(entry.agent);
+    /// Ends a request that holds a slot, with what it used. Nothing where it does not hold one any more.
+    pub(crate) fn release(&mut self, number: Number, used: &Used) {
+        let Some(handle) = self.find(number) else { return };
+        if !self.entry(handle).is_some_and(Entry::is_in_flight) {
+            return;
         }
-        match entry.phase {
-            Phase::Waiting { waiter, .. } => Some(waiter),
-            Phase::Parked { .. } | Phase::Flying => None,
+        let Some(Entry { request, .. }) = self.take_entry(handle) else { return };
+        let agent = self.agents.get(request.agent).name.clone();
+        self.ledger.add(agent, used.tokens.unwrap_or(request.cost), used);
+        self.give_back(request, used.tokens);
+        self.relieve();
+    }
+
+    /// Takes a slot back. `tokens` is what was used; the estimate where that is not known.
+    fn give_back(&mut self, request: Request, tokens: Option<u64>) {
+        self.owners.gives_back(request.owner);
+        let its = self.agents.get(request.agent);
+        its.in_flight -= 1;
+        if let Some(budget) = &mut its.budget {
+            budget.settle(request.cost, tokens.unwrap_or(request.cost));
+            self.relieved.insert(request.agent);
+        }
+        self.pace.ended(self.now());
+        let tokens = tokens.map(Tokens);
+        self.apply(Event::Release { id: request.id, tokens, quota: None });
+    }
+
+    /// A request waits in the pool no more, and was not granted a slot.
+    fn leave_queue(&mut self, request: &Request) {
+        self.to_explain.remove(&request.id);
+        self.owners.stops_waiting(request.owner);
+        let its = self.agents.get(request.agent);
+        its.waiting -= 1;
+        its.depth_thousandths -= u64::from(request.weight.thousandths());
+        self.unreserve(request);
+    }
+
+    /// What a request reserved of its agent's budget is free again.
+    fn unreserve(&mut self, request: &Request) {
+        if let Some(budget) = &mut self.agents.get(request.agent).budget {
+            budget.unreserve(request.cost);
+            self.relieved.insert(request.agent);
         }
     }
 
     /// Says of a slot that it belongs to nobody in particular.
-    pub(crate) fn disown(&mut self, id: Id) {
-        if let Some(entry) = self.entries.get_mut(&id)
-            && matches!(entry.phase, Phase::Flying)
+    pub(crate) fn disown(&mut self, number: Number) {
+        let Some(handle) = self.find(number) else { return };
+        if let Some(Some(entry)) = self.entries.get_mut(handle.index())
+            && entry.is_in_flight()
         {
-            self.owners.gives_back(mem::replace(&mut entry.owner, Owner::NOBODY));
+            self.owners.gives_back(mem::replace(&mut entry.request.owner, Owner::NOBODY));
         }
     }
 
     /// An operator's event, such as a hold or another capacity.
     pub(crate) fn operate(&mut self, event: Event) {
-        self.apply_quietly(event);
+        self.apply(event);
         self.relieve();
     }
 
@@ -336,21 +362,27 @@ impl<W> Desk<W> {
             return;
         }
         // Without slots nobody is granted one while others are still being sent away.
-        self.apply_quietly(Event::Capacity { slots: 0 });
-        for id in self.waiting_ids() {
-            let waiter = match self.entries.get(&id).map(|entry| &entry.phase) {
-                Some(Phase::Parked { .. }) => self.unpark(id).map(|(waiter, _)| waiter),
-                _ => {
-                    let waiter = self.leave_queue(id);
-                    self.apply_quietly(Event::Cancel { id: name(id).into() });
-                    waiter
-                }
-            };
-            self.entries.remove(&id);
-            self.to_explain.remove(&id);
-            let news = News::Refused(Refusal::Closed);
-            self.outbox.extend(waiter.map(|waiter| Notice { id, waiter, news }));
+        self.apply(Event::Capacity { slots: 0 });
+        let mut gone: Vec<(Number, W)> = mem::take(&mut self.parked)
+            .into_values()
+            .map(|Parked { request, waiter, .. }| {
+                self.leave_budget(&request);
+                (request.number, waiter)
+            })
+            .collect();
+        for Entry { request, phase } in self.take_waiting() {
+            self.leave_queue(&request);
+            if let Phase::Waiting { waiter, .. } = phase {
+                gone.push((request.number, waiter));
+            }
+            self.apply(Event::Cancel { id: request.id });
         }
+        gone.sort_unstable_by_key(|(number, _)| *number);
+        let news = || News::Refused(Refusal::Closed);
+        let notices =
+            gone.into_iter().map(|(number, waiter)| Notice { number, waiter, news: news() });
+        self.outbox.extend(notices);
+        self.to_explain.clear();
         self.relieved.clear();
     }
 
@@ -365,49 +397,79 @@ impl<W> Desk<W> {
         if let Some(journal) = self.journal.take() {
             journal.abandon();
         }
-        for (_, entry) in self.entries.drain() {
-            match entry.phase {
-                Phase::Parked { waiter, .. } | Phase::Waiting { waiter, .. } => {
-                    self.discarded.push(waiter);
-                }
-                Phase::Flying => {}
+        for entry in self.entries.drain(..).flatten() {
+            if let Phase::Waiting { waiter, .. } = entry.phase {
+                self.discarded.push(waiter);
             }
         }
+        self.discarded.extend(mem::take(&mut self.parked).into_values().map(|its| its.waiter));
         self.discarded.extend(self.outbox.drain(..).map(|notice| notice.waiter));
         self.owners = Owners::default();
         self.agents.forget_requests();
         self.to_explain.clear();
-        self.whys.clear();
         self.relieved.clear();
-        self.parked = 0;
         self.pace = Pace::default();
     }
 
-    /// Those who wait, for budget or for a slot, in the order in which they came.
-    fn waiting_ids(&self) -> Vec<Id> {
-        let waits = |entry: &Entry<W>| !matches!(entry.phase, Phase::Flying);
-        let mut ids: Vec<Id> =
-            self.entries.iter().filter(|(_, entry)| waits(entry)).map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        ids
+    /// The request of that number, where it is in the pool.
+    fn find(&self, number: Number) -> Option<Handle> {
+        self.pool.find(&name(number))
+    }
+
+    fn entry(&self, handle: Handle) -> Option<&Entry<W>> {
+        self.entries.get(handle.index())?.as_ref()
+    }
+
+    fn put_entry(&mut self, handle: Handle, entry: Entry<W>) {
+        if self.entries.len() <= handle.index() {
+            self.entries.resize_with(handle.index() + 1, || None);
+        }
+        self.entries[handle.index()] = Some(entry);
+    }
+
+    fn take_entry(&mut self, handle: Handle) -> Option<Entry<W>> {
+        self.entries.get_mut(handle.index())?.take()
+    }
+
+    /// Takes out who waits for a slot, in the order in which they came.
+    fn take_waiting(&mut self) -> Vec<Entry<W>> {
+        let waits = |entry: &mut Entry<W>| !entry.is_in_flight();
+        let mut waiting: Vec<_> =
+            self.entries.iter_mut().filter_map(|entry| entry.take_if(waits)).collect();
+        waiting.sort_unstable_by_key(|entry| entry.request.number);
+        waiting
     }
 
     /// How many requests wait for budget.
     pub(crate) fn parked(&self) -> u64 {
-        self.parked
+        self.parked.len() as u64
     }
 
     /// The numbers that decided a grant, as JSON, where they were asked for and its slot is held.
-    pub(crate) fn why(&self, id: Id) -> Option<&str> {
-        self.whys.get(&id).map(String::as_str)
+    pub(crate) fn why(&self, number: Number) -> Option<&str> {
+        match &self.entry(self.find(number)?)?.phase {
+            Phase::InFlight { why } => why.as_deref(),
+            Phase::Waiting { .. } => None,
+        }
+    }
+
+    /// A copy of the pool as it is at this moment: late is who has become so since the last event, too.
+    pub(crate) fn pool_now(&self) -> Pool {
+        let mut pool = self.pool.clone();
+        let now = self.now();
+        if pool.next_change().is_some_and(|change| change <= now) {
+            // Time does not go back, and who is late is granted nothing for that.
+            let _ = pool.apply(now, Event::Tick, &mut Vec::new());
+        }
+        pool
     }
 
     /// For each agent by index: the ticks since its oldest request that waits for a slot came.
     pub(crate) fn oldest_ages(&self) -> HashMap<AgentIndex, u64> {
         let mut ages = HashMap::new();
-        for entry in self.entries.values() {
+        for entry in self.entries.iter().flatten() {
             if let Phase::Waiting { since, .. } = entry.phase {
-                let age: &mut u64 = ages.entry(entry.agent).or_default();
+                let age: &mut u64 = ages.entry(entry.request.agent).or_default();
                 *age = (*age).max(self.pool.ticks().0 - since.0);
             }
         }
@@ -416,6 +478,6 @@ impl<W> Desk<W> {
 }
 
 /// A request's id in the journal.
-pub(crate) fn name(id: Id) -> String {
-    id.to_string()
+pub(crate) fn name(number: Number) -> String {
+    number.to_string()
 }

@@ -7,7 +7,7 @@ use std::mem;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
-use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::{TaskWeight, Tokens, Weight};
@@ -15,6 +15,7 @@ use fairgate_journal::{parse_policy, write_fairness, write_whereabouts};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyList};
 
 use crate::desk::{Answer, Ask, Desk, name};
@@ -69,14 +70,15 @@ impl Gate {
         event_loop: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let weight = task_weight(weight)?;
-        let mut all = Attributes::none();
-        for (key, value) in attributes.into_iter().flatten() {
-            all.set(attribute(key.extract()?)?, value.extract::<&str>()?.into());
-        }
-        all.set(Attribute::Agent, agent.into());
+        let given = attributes.map(texts_of).transpose()?;
+        let attributes = given.as_ref().map(|given| {
+            let mut texts = given.each_ref().map(Option::as_deref);
+            texts[Attribute::Agent as usize] = Some(agent);
+            texts
+        });
         let ask = Ask {
-            agent: agent.into(),
-            attributes: all,
+            agent,
+            attributes,
             weight,
             // A weight of 1 stands for a thousand tokens: so many thousandths are so many tokens.
             cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
@@ -85,7 +87,7 @@ impl Gate {
             explain,
         };
         let waiter = Waiter::here(future, event_loop);
-        let answer = self.desk()?.ask(id, ask, waiter);
+        let answer = self.desk()?.ask(id, &ask, waiter);
         self.deliver(py)?;
         match answer {
             Answer::Granted => 0u64.into_py_any(py),
@@ -225,7 +227,7 @@ impl Gate {
 
     /// Where a request is, and what it waits for, as JSON; None where it neither waits nor holds a slot.
     fn explain(&self, py: Python<'_>, id: u64) -> PyResult<Option<String>> {
-        let pool = self.desk()?.pool.clone();
+        let pool = self.desk()?.pool_now();
         Ok(py.detach(|| Some(write_whereabouts(&pool.whereabouts(&name(id))?))))
     }
 
@@ -234,7 +236,7 @@ impl Gate {
         Ok(self.desk()?.why(id).map(str::to_owned))
     }
 
-    /// How far every waiting flow is from its share, as JSON.
+    /// What every flow got beside what it was due, as JSON.
     fn fairness(&self) -> PyResult<String> {
         let fairness = self.desk()?.pool.fairness();
         Ok(write_fairness(&fairness))
@@ -273,7 +275,7 @@ impl Gate {
                     self.desk()?.outbox.push_front(notice);
                     return Err(error);
                 }
-                self.desk()?.cancel(notice.id);
+                self.desk()?.cancel(notice.number);
             }
         }
     }
@@ -288,6 +290,15 @@ fn attribute(name: &str) -> PyResult<Attribute> {
         let known = Attribute::ALL.map(Attribute::name).join(", ");
         PyValueError::new_err(format!("{name:?} is no attribute; there are {known}"))
     })
+}
+
+/// Attributes by their numbers.
+fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
+    let mut texts = [const { None }; 7];
+    for (key, value) in given {
+        texts[attribute(key.extract()?)? as usize] = Some(value.extract()?);
+    }
+    Ok(texts)
 }
 
 /// A weight in exact thousandths.

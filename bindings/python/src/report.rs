@@ -1,5 +1,10 @@
 //! What the desk has counted, copied out under the lock and made into Python objects after it.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fairgate_core::Pool;
+use fairgate_core::attribute::Attribute;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -9,7 +14,7 @@ use crate::desk::Desk;
 /// Everything that is counted.
 pub(crate) struct Report {
     capacity: u64,
-    flying: u64,
+    in_flight: u64,
     waiting: u64,
     parked: u64,
     max_waiting: u64,
@@ -27,19 +32,54 @@ struct AgentReport {
     waits: Vec<u64>,
     refusals: Vec<(&'static str, u64)>,
     budget: Option<[(&'static str, u64); 3]>,
+    service: Option<Service>,
+}
+
+/// What an agent got and was due, in tokens, in all nodes that share by agent.
+#[derive(Clone, Copy, Default)]
+struct Service {
+    got: i128,
+    due: i128,
+    bound: u128,
+}
+
+impl Service {
+    /// By agent; none where no node promises shares.
+    fn by_agent(pool: &Pool) -> HashMap<Arc<str>, Self> {
+        let mut by_agent: HashMap<Arc<str>, Self> = HashMap::new();
+        let nodes = pool.fairness().into_iter().filter(|node| node.by == Attribute::Agent);
+        for flow in nodes.flat_map(|node| node.flows) {
+            let Some(due) = flow.due else { continue };
+            let its = by_agent.entry(flow.name).or_default();
+            its.got = its.got.saturating_add(flow.got);
+            its.due = its.due.saturating_add(due.tokens);
+            its.bound = its.bound.saturating_add(due.bound);
+        }
+        by_agent
+    }
+
+    fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+        let dict = PyDict::new(py);
+        dict.set_item("got", self.got)?;
+        dict.set_item("due", self.due)?;
+        dict.set_item("bound", self.bound)?;
+        Ok(dict)
+    }
 }
 
 impl Report {
     pub(crate) fn of<W>(desk: &Desk<W>) -> Self {
-        let mut ages = desk.oldest_ages();
-        let agents = desk.agents.iter().enumerate();
-        let mut agents: Vec<_> =
-            agents.map(|(i, its)| AgentReport::of(its, ages.remove(&i))).collect();
-        agents.sort_by(|a, b| a.name.cmp(&b.name));
         let pool = &desk.pool;
+        let mut ages = desk.oldest_ages();
+        let services = Service::by_agent(pool);
+        let agents = desk.agents.iter().enumerate();
+        let mut agents: Vec<_> = agents
+            .map(|(i, its)| AgentReport::of(its, ages.remove(&i), services.get(&its.name).copied()))
+            .collect();
+        agents.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
             capacity: pool.capacity(),
-            flying: pool.flying(),
+            in_flight: pool.in_flight(),
             waiting: pool.waiting(),
             parked: desk.parked(),
             max_waiting: desk.config.max_queue.unwrap_or(u64::MAX),
@@ -54,7 +94,7 @@ impl Report {
     pub(crate) fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("capacity", self.capacity)?;
-        dict.set_item("flying", self.flying)?;
+        dict.set_item("in_flight", self.in_flight)?;
         dict.set_item("waiting", self.waiting)?;
         dict.set_item("waiting_for_budget", self.parked)?;
         dict.set_item("max_waiting", self.max_waiting)?;
@@ -70,7 +110,7 @@ impl Report {
 }
 
 impl AgentReport {
-    fn of(agent: &Agent, oldest_age_ticks: Option<u64>) -> Self {
+    fn of(agent: &Agent, oldest_age_ticks: Option<u64>, service: Option<Service>) -> Self {
         let mut refusals: Vec<_> = agent.refusals.iter().map(|(code, n)| (*code, *n)).collect();
         refusals.sort_unstable();
         Self {
@@ -78,7 +118,7 @@ impl AgentReport {
             counts: [
                 ("waiting", agent.waiting),
                 ("waiting_for_budget", agent.parked),
-                ("flying", agent.flying),
+                ("in_flight", agent.in_flight),
                 ("depth_thousandths", agent.depth_thousandths),
                 ("grants", agent.grants),
                 ("withdrawals", agent.withdrawals),
@@ -90,6 +130,7 @@ impl AgentReport {
             budget: agent.budget.as_ref().map(|its| {
                 [("limit", its.limit), ("spent", its.spent), ("reserved", its.reserved)]
             }),
+            service,
         }
     }
 
@@ -112,6 +153,8 @@ impl AgentReport {
             PyResult::Ok(budget)
         });
         dict.set_item("budget", budget.transpose()?)?;
+        let service = self.service.map(|its| its.into_dict(py));
+        dict.set_item("service", service.transpose()?)?;
         Ok(dict)
     }
 }

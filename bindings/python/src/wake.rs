@@ -73,7 +73,7 @@ pub(crate) fn refusal_tuple(py: Python<'_>, refusal: &Refusal) -> PyResult<Py<Py
         Refusal::OverBudget { limit, spent, reserved, asked } => {
             ("over_budget", limit, spent, reserved, asked).into_py_any(py)
         }
-        Refusal::Deadlock { held, flying } => ("deadlock", held, flying).into_py_any(py),
+        Refusal::Deadlock { held, in_flight } => ("deadlock", held, in_flight).into_py_any(py),
         Refusal::Closed => Ok(PyTuple::new(py, ["closed"])?.into_any().unbind()),
     }
 }

@@ -25,7 +25,7 @@ class LoadNode:
     auto_tune: bool = False
     max_wait_ticks: int | None = None
     waiting: list[Request] = field(default_factory=list)
-    flying: list[int] = field(default_factory=list)
+    in_flight: list[int] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     ticks: int = 0
     totals: list[int] = field(default_factory=list)
@@ -38,13 +38,13 @@ class LoadNode:
         self.grant()
 
     def release(self, id: int) -> None:
-        if id in self.flying:
-            self.flying.remove(id)
+        if id in self.in_flight:
+            self.in_flight.remove(id)
             self.tick()
             self.grant()
 
     def cancel(self, id: int) -> None:
-        if id in self.flying:
+        if id in self.in_flight:
             self.release(id)
         else:
             self.waiting = [r for r in self.waiting if r.id != id]
@@ -67,13 +67,13 @@ class LoadNode:
         return self.ticks - min(r.tick for r in self.of(agent))
 
     def grant(self) -> None:
-        while len(self.flying) < self.capacity:
+        while len(self.in_flight) < self.capacity:
             ready = {r.agent for r in self.waiting} - self.held
             if not ready:
                 return
             first = self.pick(ready)
             self.waiting.remove(first)
-            self.flying.append(first.id)
+            self.in_flight.append(first.id)
             self.granted.append(first.id)
 
     def pick(self, ready: set[str]) -> Request:

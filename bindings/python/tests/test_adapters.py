@@ -88,7 +88,7 @@ def test_openai_streams_hold_their_slot_to_the_end(sync_openai: Any, scheduler: 
     for chunk in stream:
         seen += bool(chunk.choices and chunk.choices[0].delta.content)
         if not chunk.usage:
-            assert scheduler.snapshot().flying == 1
+            assert scheduler.snapshot().in_flight == 1
     assert seen == OUT and idle(scheduler)
     assert used(scheduler) == [("analyst", "gpt-4o-mini", 1, 8, OUT)]
     # Without usage in the stream, the events with text are counted.
@@ -106,7 +106,7 @@ def test_an_openai_stream_that_is_left_gives_its_slot_back(
     options = {"model": "gpt-4o-mini", "messages": PROMPT, "stream": True}
     with sync_openai.chat.completions.create(**options) as stream:
         next(iter(stream))
-        assert scheduler.snapshot().flying == 1
+        assert scheduler.snapshot().in_flight == 1
     assert idle(scheduler)
     stream = sync_openai.chat.completions.create(**options)
     next(iter(stream))
@@ -129,7 +129,7 @@ async def test_async_openai_calls_and_streams(async_openai: Any, scheduler: fair
     assert used(scheduler) == [("analyst", "gpt-4o-mini", 9, 72, 9 * OUT)]
     stream = await client.chat.completions.create(model="gpt-4o-mini", messages=PROMPT, stream=True)
     await anext(aiter(stream))
-    assert scheduler.snapshot().flying == 1
+    assert scheduler.snapshot().in_flight == 1
     await stream.close()
     assert idle(scheduler)
 
@@ -139,7 +139,7 @@ async def test_a_cancelled_async_call_gives_its_slot_to_the_next(
 ) -> None:
     never = [{"role": "user", "content": "[sim:fault=hang] hello"}]
     hanging = asyncio.create_task(async_openai.chat.completions.create(model="gpt-4o-mini", messages=never))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     next_ = asyncio.create_task(async_openai.chat.completions.create(model="gpt-4o-mini", messages=PROMPT))
     await until(waiting(scheduler, 1))
     hanging.cancel()
@@ -248,7 +248,7 @@ def test_anthropic_calls_and_streams(sync_anthropic: Any, scheduler: fairgate.Sc
     for _ in sync_anthropic.messages.create(**options, stream=True):
         pass
     with sync_anthropic.messages.stream(**options) as stream:
-        assert scheduler.snapshot().flying == 1
+        assert scheduler.snapshot().in_flight == 1
         assert stream.get_final_message().usage.output_tokens == OUT
     assert used(scheduler) == [("writer", "claude-haiku", 3, 24, 3 * OUT)]
     with sync_anthropic.messages.stream(**options) as stream:

@@ -73,7 +73,7 @@ async def test_who_is_cancelled_as_it_is_granted_spends_nothing() -> None:
     waiter = asyncio.create_task(scheduler.acquire("a", cost=40))
     await until(lambda: scheduler.snapshot().waiting == 1)
     first.release()
-    assert scheduler.snapshot().agents["a"].flying == 1
+    assert scheduler.snapshot().agents["a"].in_flight == 1
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)
     assert budget(scheduler) == (0, 0)
@@ -94,7 +94,7 @@ async def test_a_request_may_wait_for_budget_first_come_first_served() -> None:
     first = await scheduler.acquire("a", cost=90)
     tasks = [asyncio.create_task(call(*each)) for each in ((60, 10), (5, 5), (20, 20))]
     await until(lambda: parked(scheduler, 3))
-    assert scheduler.snapshot().flying == 1, "the second would fit, but does not overtake"
+    assert scheduler.snapshot().in_flight == 1, "the second would fit, but does not overtake"
     first.settle(tokens=30)
     first.release()
     await asyncio.gather(*tasks)

@@ -27,6 +27,17 @@ POLICIES: list[dict[str, Any]] = [
     {"policy": "share", "weights": {"a": 300}},
     {"policy": "drr", "weights": {"a": 2000, "b": 500}},
     {"policy": {"share": {"by": "tenant", "inside": {"load": {"by": "agent"}}}}},
+    {
+        "policy": {
+            "share": {
+                "by": "agent",
+                "classes": [
+                    {"name": "a", "weight": 3, "queue": {"order": "wspt", "max_wait_us": 300}},
+                    {"name": "b", "weight": 1, "cap": 1},
+                ],
+            }
+        }
+    },
 ]
 
 

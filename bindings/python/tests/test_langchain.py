@@ -79,7 +79,7 @@ async def test_streams_hold_their_slot_to_the_end(
         pass
     async for chunk in scheduled.astream("hello"):
         if chunk.content:
-            assert scheduler.snapshot().flying == 1
+            assert scheduler.snapshot().in_flight == 1
     assert used(scheduler) == [("analyst", "gpt-4o-mini", 2, 2 * OUT)]
     stream = scheduled.astream("hello")
     await anext(aiter(stream))
@@ -97,7 +97,7 @@ async def test_a_call_that_fails_or_is_cancelled_gives_its_slot_back(
     with pytest.raises(openai.InternalServerError):
         scheduled.invoke("[sim:fault=status=500] hello")
     hanging = asyncio.create_task(scheduled.ainvoke("[sim:fault=hang] hello"))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     next_ = asyncio.create_task(scheduled.ainvoke("hello"))
     await until(waiting(scheduler, 1))
     hanging.cancel()

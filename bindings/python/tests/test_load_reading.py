@@ -54,8 +54,8 @@ def test_grants_are_those_of_the_specification(
         for name in {r.agent for r in plain.waiting}:
             assert agents[name]["depth_thousandths"] == plain.depth(name)
             assert agents[name]["oldest_age_ticks"] == plain.age(name)
-    while plain.flying:
-        id = plain.flying[0]
+    while plain.in_flight:
+        id = plain.in_flight[0]
         desk.release(id)
         plain.release(id)
         if capacity == 1:
@@ -68,8 +68,8 @@ def take(step: Any, desk: Desk, plain: LoadNode) -> None:
         case ("ask", agent, thousandths):
             id = desk.ask(agent, thousandths / 1000)
             plain.submit(id, agent, thousandths)
-        case ("release", n) if plain.flying:
-            id = plain.flying[n % len(plain.flying)]
+        case ("release", n) if plain.in_flight:
+            id = plain.in_flight[n % len(plain.in_flight)]
             desk.release(id)
             plain.release(id)
         case ("cancel", n) if plain.waiting:

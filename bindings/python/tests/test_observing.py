@@ -17,7 +17,7 @@ async def test_a_snapshot_says_who_waits_and_who_runs() -> None:
         task = asyncio.create_task(scheduler.wrap(lambda: None, agent_id="b", weight=1.5))
         await until(waiting(scheduler, 1))
         now = scheduler.snapshot()
-        assert (now.capacity, now.flying, now.waiting, now.max_waiting, now.ticks) == (1, 1, 1, 7, 0)
+        assert (now.capacity, now.in_flight, now.waiting, now.max_waiting, now.ticks) == (1, 1, 1, 7, 0)
         assert now.alpha == 0.5
         assert list(now.agents) == ["a", "b"]
         assert (now.agents["b"].waiting, now.agents["b"].depth) == (1, 1.5)
@@ -49,8 +49,8 @@ async def test_a_waiting_request_is_explained() -> None:
         assert held is not None and held["levels"][0]["readiness"] == "held"
         assert "grants_ahead" not in held
         scheduler.resume("b")
-        flying = scheduler.explain(first)
-        assert flying is not None and flying["state"] == "flying"
+        in_flight = scheduler.explain(first)
+        assert in_flight is not None and in_flight["state"] == "in_flight"
     await entering
     slot.release()
     await ahead
@@ -81,8 +81,61 @@ async def test_fairness_is_shown_under_share() -> None:
         task = asyncio.create_task(scheduler.wrap(lambda: None, agent_id="b"))
         await until(waiting(scheduler, 1))
         (node,) = scheduler.fairness()
-        assert (node["kind"], node["by"], node["flows"][0]["flow"]) == ("share", "agent", "b")
+        assert (node["kind"], node["by"], node["path"]) == ("share", "agent", [])
+        a, b = node["flows"]
+        # Nobody else was ready when the slot was granted: all of it was due to the one that was.
+        assert a == {
+            "flow": "a",
+            "weight": 300,
+            "waiting": 0,
+            "in_flight": 1,
+            "got_tokens": 1000,
+            "due_tokens": 1000,
+            "difference_tokens": 0,
+            "bound_tokens": a["bound_tokens"],
+            "within_bound": True,
+        }
+        assert (b["flow"], b["got_tokens"], b["waiting"], b["lag_tokens_per_weight"]) == ("b", 0, 1, "0.000")
     await task
+
+
+async def test_what_an_agent_got_stands_beside_what_it_was_due() -> None:
+    scheduler = fairgate.Scheduler(capacity=1, policy="share", weights={"a": 300, "b": 100}, name="mine")
+    seen: list[dict[str, fairgate.ServiceSnapshot | None]] = []
+    samples: list[dict[tuple[str, ...], float]] = []
+
+    async def call(agent: str) -> None:
+        async with scheduler.slot(agent, cost=100) as slot:
+            slot.settle(tokens=40 if agent == "a" else 130)
+            seen.append({name: its.service for name, its in scheduler.snapshot().agents.items()})
+            samples.append(metrics(scheduler))
+
+    async with scheduler.slot("a", cost=1):
+        tasks = [asyncio.create_task(call(agent)) for agent in "ab" * 20]
+        await until(waiting(scheduler, 40))
+    await asyncio.gather(*tasks)
+    for services, sample in zip(seen, samples):
+        for agent, service in services.items():
+            assert service is not None
+            assert service.difference == service.got - service.due
+            assert service.within_bound, (agent, service)
+            assert sample["fairgate_got_tokens", agent] == service.got
+            assert sample["fairgate_due_tokens", agent] == service.due
+            assert sample["fairgate_difference_bound_tokens", agent] == service.bound
+    after = scheduler.snapshot().agents
+    assert after["a"].service is not None and after["b"].service is not None
+    assert (after["a"].service.got, after["b"].service.got) == (1 + 20 * 40, 20 * 130)
+    assert after["a"].service.due + after["b"].service.due in range(after["a"].service.got + 20 * 130 - 2, 3402)
+
+
+async def test_the_load_function_promises_no_shares() -> None:
+    scheduler = fairgate.Scheduler(capacity=1, name="mine")
+    async with scheduler.slot("a", cost=7):
+        (node,) = scheduler.fairness()
+        assert (node["kind"], node["flows"][0]["got_tokens"]) == ("load", 7)
+        assert "due_tokens" not in node["flows"][0]
+        assert scheduler.snapshot().agents["a"].service is None
+        assert ("fairgate_got_tokens", "a") not in metrics(scheduler)
 
 
 async def test_costs_by_agent_and_model() -> None:
@@ -124,7 +177,7 @@ async def test_metrics_are_read_by_prometheus() -> None:
         with pytest.raises(fairgate.BudgetExceeded):
             await scheduler.acquire(nasty, cost=10_000)
         during = metrics(scheduler)
-        assert during["fairgate_flying_requests", nasty] == 1
+        assert during["fairgate_in_flight_requests", nasty] == 1
         assert during["fairgate_waiting_requests", "b"] == 1
     await task
     after = metrics(scheduler)

@@ -47,7 +47,7 @@ async def test_a_child_starts_with_all_slots_free_and_nobody_waiting(tmp_path: P
         with scheduler.slot("c"):
             # The parent's slot, given back here, ends nobody's.
             slot.release()
-            assert scheduler.snapshot().flying == 1
+            assert scheduler.snapshot().in_flight == 1
         assert idle(scheduler)
         budget = scheduler.snapshot().agents["a"].budget
         assert budget is not None and budget.left == 5000
@@ -186,7 +186,7 @@ def test_an_interrupt_ends_the_wait_of_the_main_thread() -> None:
                 done.wait()
         thread = threading.Thread(target=hold)
         thread.start()
-        while scheduler.snapshot().flying == 0:
+        while scheduler.snapshot().in_flight == 0:
             pass
         try:
             scheduler.acquire_blocking("b")

@@ -27,7 +27,7 @@ async def test_a_slot_is_granted_held_and_given_back() -> None:
     assert not slot.held and slot.id == ""
     async with slot as same:
         assert same is slot and slot.held
-        assert scheduler.snapshot().flying == 1
+        assert scheduler.snapshot().in_flight == 1
     assert not slot.held
     assert idle(scheduler)
     assert scheduler.snapshot().agents["a"].grants == 1
@@ -71,7 +71,7 @@ async def test_a_holder_that_raises_gives_its_slot_to_the_next() -> None:
             raise LookupError("the model said no")
 
     failing = asyncio.create_task(fails())
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     next_ = asyncio.create_task(scheduler.wrap(lambda: "ran", agent_id="b"))
     await until(waiting(scheduler, 1))
     reached.set()
@@ -84,7 +84,7 @@ async def test_a_holder_that_raises_gives_its_slot_to_the_next() -> None:
 async def test_a_cancelled_holder_gives_its_slot_to_the_next() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     holding = asyncio.create_task(holder(scheduler, "a", asyncio.Event()))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     next_ = asyncio.create_task(scheduler.wrap(lambda: "ran", agent_id="b"))
     await until(waiting(scheduler, 1))
     holding.cancel()
@@ -113,7 +113,7 @@ async def test_a_cancel_that_races_the_grant_leaks_nothing() -> None:
     await until(waiting(scheduler, 2))
     # In one go: the waiter is granted the slot, and cancelled before it has run a step with it.
     first.release()
-    assert scheduler.snapshot().flying == 1
+    assert scheduler.snapshot().in_flight == 1
     waiter.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiter
@@ -139,7 +139,7 @@ async def test_wait_for_around_a_slot_leaks_nothing() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     done = asyncio.Event()
     holding = asyncio.create_task(holder(scheduler, "a", done))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(scheduler.acquire("b"), timeout=0.001)
     assert scheduler.snapshot().waiting == 0
@@ -152,7 +152,7 @@ async def test_a_timeout_ends_the_wait_and_wakes_nobody_else() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     done = asyncio.Event()
     holding = asyncio.create_task(holder(scheduler, "a", done))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     other = asyncio.create_task(scheduler.wrap(lambda: "ran", agent_id="c"))
     await until(waiting(scheduler, 1))
     with pytest.raises(fairgate.SlotTimeout, match="agent 'b' got no slot within 0.001 s") as error:
@@ -229,7 +229,7 @@ async def test_unknown_agents_simply_exist() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     for agent in ("", "näme", "a" * 1000, "line\nbreak"):
         async with scheduler.slot(agent):
-            assert scheduler.snapshot().agents[agent].flying == 1
+            assert scheduler.snapshot().agents[agent].in_flight == 1
     assert idle(scheduler)
 
 
@@ -288,11 +288,11 @@ async def test_asking_while_another_holds_a_slot_too_is_not() -> None:
     scheduler = fairgate.Scheduler(capacity=2)
     done = asyncio.Event()
     other = asyncio.create_task(holder(scheduler, "other", done))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     async with scheduler.slot("a"):
         asyncio.get_running_loop().call_soon(done.set)
         async with scheduler.slot("a"):
-            assert scheduler.snapshot().flying == 2
+            assert scheduler.snapshot().in_flight == 2
     await other
 
 
@@ -323,7 +323,7 @@ async def test_asking_while_holding_is_no_error_where_slots_are_free() -> None:
     async with scheduler.slot("a"):
         asyncio.get_running_loop().call_soon(scheduler.resume, "b")
         async with scheduler.slot("b"):
-            assert scheduler.snapshot().flying == 2
+            assert scheduler.snapshot().in_flight == 2
     assert idle(scheduler)
 
 
@@ -363,7 +363,7 @@ def test_a_task_that_is_dropped_with_its_loop_gives_its_slot_back() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     loop = asyncio.new_event_loop()
     task = loop.create_task(holder(scheduler, "a", asyncio.Event()))
-    loop.run_until_complete(until(lambda: scheduler.snapshot().flying == 1))
+    loop.run_until_complete(until(lambda: scheduler.snapshot().in_flight == 1))
     loop.close()
     gone = weakref.ref(task)
     # Python's own remark that a pending task was destroyed goes to its logger.
@@ -391,7 +391,7 @@ async def test_a_plain_with_in_a_coroutine_never_stops_the_loop() -> None:
     with scheduler.slot("a"):
         pass
     other = asyncio.create_task(holder(scheduler, "other", asyncio.Event()))
-    await until(lambda: scheduler.snapshot().flying == 1)
+    await until(lambda: scheduler.snapshot().in_flight == 1)
     with pytest.raises(fairgate.WouldDeadlock, match="use `async with` in a coroutine"):
         with scheduler.slot("a"):
             pass

@@ -37,7 +37,7 @@ def test_whoever_is_woken_may_call_back() -> None:
 
     def on_result() -> None:
         # The gate's lock is free here, and what is seen is the state after the whole event.
-        seen.append(gate.report()["flying"])
+        seen.append(gate.report()["in_flight"])
         gate.release(2)
 
     second, third = Future(on_result), Future(lambda: seen.append("third"))
@@ -62,7 +62,7 @@ def test_an_interrupt_while_waking_loses_nobody() -> None:
     assert ask(gate, 2, future) is None
     with pytest.raises(KeyboardInterrupt):
         gate.release(1)
-    assert future.results == [] and gate.report()["flying"] == 1
+    assert future.results == [] and gate.report()["in_flight"] == 1
     # Whatever is called next delivers what is left.
     gate.release(99)
     assert len(future.results) == 1
@@ -80,7 +80,7 @@ def test_who_cannot_be_woken_is_passed_over() -> None:
     assert ask(gate, 3, heard) is None
     gate.release(1)
     assert len(heard.results) == 1
-    assert gate.report()["flying"] == 1
+    assert gate.report()["in_flight"] == 1
 
 
 def test_late_and_unknown_ends_are_no_error() -> None:
@@ -91,5 +91,5 @@ def test_late_and_unknown_ends_are_no_error() -> None:
         gate.cancel(1)
         assert not gate.withdraw(1)
         gate.disown(1)
-    assert gate.report()["flying"] == 0
+    assert gate.report()["in_flight"] == 0
     assert gate.report()["ticks"] == 1

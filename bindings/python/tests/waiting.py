@@ -39,4 +39,4 @@ def waiting(scheduler: fairgate.Scheduler, count: int) -> Callable[[], bool]:
 def idle(scheduler: fairgate.Scheduler) -> bool:
     """Whether nobody waits and nobody holds a slot."""
     now = scheduler.snapshot()
-    return (now.waiting, now.waiting_for_budget, now.flying) == (0, 0, 0)
+    return (now.waiting, now.waiting_for_budget, now.in_flight) == (0, 0, 0)

@@ -1,7 +1,7 @@
 //! What is compared with what, and how far apart the two may be.
 
 use crate::measure::Subject;
-use crate::steady::{open, open_naive};
+use crate::steady::{open, open_bare, open_naive};
 use crate::table::Bar;
 use crate::{proportional, replay, scenarios as pools};
 
@@ -20,7 +20,20 @@ pub(crate) struct Case {
     pub(crate) big_once: bool,
     /// Operations whose instructions are counted, where they are.
     pub(crate) counted: Option<u64>,
+    /// How many instructions an operation may take.
+    pub(crate) instructions: Instructions,
 }
+
+/// Bars on instructions, which a noisy machine does not move.
+#[derive(Clone, Copy)]
+pub(crate) struct Instructions {
+    /// The most that an operation of the base case may take.
+    pub(crate) base: Option<f64>,
+    /// How many times as many one of the big case may take.
+    pub(crate) growth: Option<f64>,
+}
+
+const NO_BARS: Instructions = Instructions { base: None, growth: None };
 
 /// How a case tells what an operation takes.
 #[derive(Clone, Copy)]
@@ -44,8 +57,19 @@ const fn side(label: &'static str, open: fn() -> Box<dyn Subject>) -> Side {
 /// Two pools, measured by the cycle.
 const fn cycles(name: &'static str, what: &'static str, base: Side, big: Side, bar: Bar) -> Case {
     let (operations, repetitions, counted) = (2000, 41, Some(500));
-    let unit = Unit::Time;
-    Case { name, what, base, big, bar, unit, operations, repetitions, big_once: false, counted }
+    Case {
+        name,
+        what,
+        base,
+        big,
+        bar,
+        unit: Unit::Time,
+        operations,
+        repetitions,
+        big_once: false,
+        counted,
+        instructions: NO_BARS,
+    }
 }
 
 /// All cases, in the order of the table.
@@ -84,19 +108,39 @@ pub(crate) static CASES: &[Case] = &[
             Bar::AtMost(2.0),
         )
     },
+    Case {
+        instructions: Instructions { base: Some(3500.0), growth: Some(1.6) },
+        ..cycles(
+            "drr-all-busy",
+            "drr: n busy classes",
+            side("4", || open(pools::drr_all_busy(4))),
+            side("1 024", || open(pools::drr_all_busy(1024))),
+            Bar::None,
+        )
+    },
     cycles(
-        "drr-all-busy",
-        "drr: n busy classes",
-        side("4", || open(pools::drr_all_busy(4))),
-        side("1 024", || open(pools::drr_all_busy(1024))),
+        "drr-bare",
+        "drr: 4 busy classes, by name and on bare handles",
+        side("by name", || open(pools::drr_all_busy(4))),
+        side("bare", || open_bare(pools::drr_all_busy(4))),
         Bar::None,
     ),
+    Case {
+        instructions: Instructions { base: Some(3500.0), growth: Some(2.0) },
+        ..cycles(
+            "share",
+            "share: n backlogged tenants",
+            side("100", || open(pools::share_tenants(100))),
+            side("100 000", || open(pools::share_tenants(100_000))),
+            Bar::AtMost(5.0),
+        )
+    },
     cycles(
-        "share",
-        "share: n backlogged tenants",
-        side("100", || open(pools::share_tenants(100))),
-        side("100 000", || open(pools::share_tenants(100_000))),
-        Bar::AtMost(5.0),
+        "share-bare",
+        "share: 100 backlogged tenants, by name and on bare handles",
+        side("by name", || open(pools::share_tenants(100))),
+        side("bare", || open_bare(pools::share_tenants(100))),
+        Bar::None,
     ),
     Case {
         counted: None,
@@ -115,13 +159,16 @@ pub(crate) static CASES: &[Case] = &[
         side("tree", || open(pools::share_groups(1000))),
         Bar::AtMost(4.0),
     ),
-    cycles(
-        "load",
-        "load: n backlogged agents",
-        side("100", || open(pools::load_agents(100))),
-        side("10 000", || open(pools::load_agents(10_000))),
-        Bar::AtMost(8.0),
-    ),
+    Case {
+        instructions: Instructions { base: Some(15_000.0), growth: None },
+        ..cycles(
+            "load",
+            "load: n backlogged agents",
+            side("100", || open(pools::load_agents(100))),
+            side("10 000", || open(pools::load_agents(10_000))),
+            Bar::AtMost(8.0),
+        )
+    },
     Case {
         operations: 600,
         ..cycles(

@@ -9,6 +9,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, ensure};
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::{Micros, Tokens};
@@ -114,6 +115,44 @@ pub(crate) fn fill(case: &str) -> Result<[f64; 3]> {
         each(asked.saturating_sub(texts)),
         each((after - before).saturating_sub(texts)),
     ])
+}
+
+/// What [`sessions`] measures.
+pub(crate) const SESSIONS: &str = "live memory after n requests, each of a session that came once";
+
+/// The bytes that a pool holds after one million and after ten million requests, each of which is submitted, granted and
+/// released under a session name of its own beside a steady one, in a share of sessions.
+pub(crate) fn sessions() -> Result<[f64; 2]> {
+    allocation::start_counting();
+    let mut pool = Pool::new(PoolConfig::new(4, scenarios::sessions_of_equal_weight()));
+    let mut held = [0.0; 2];
+    let mut decisions = Vec::new();
+    for number in 0..10 * WAITING {
+        for (id, session) in [
+            (format!("once-{number}"), format!("session-{number}")),
+            (format!("steady-{number}"), "steady".into()),
+        ] {
+            let attributes = Attributes::none().with(Attribute::Session, &session);
+            let cost = Some(Tokens(1 + number % 1000));
+            let submit = Submit { attributes, cost, ..Submit::new(&id) };
+            pool.apply(Micros(number), Event::Submit(Box::new(submit)), &mut decisions)?;
+        }
+        while pool.in_flight() == pool.capacity() {
+            release_first(&mut pool, &mut decisions, number)?;
+        }
+        if number + 1 == WAITING || number + 1 == 10 * WAITING {
+            held[usize::from(number + 1 > WAITING)] = allocation::live_bytes() as f64;
+        }
+    }
+    Ok(held)
+}
+
+/// Releases what was granted first of all that is in flight.
+fn release_first(pool: &mut Pool, granted: &mut Vec<Decision>, now: u64) -> Result<()> {
+    ensure!(!granted.is_empty(), "something is in flight");
+    let Decision::Grant(grant) = granted.remove(0) else { anyhow::bail!("only grants") };
+    let event = Event::Release { id: grant.id, tokens: Some(grant.cost), quota: None };
+    Ok(pool.apply(Micros(now), event, granted)?)
 }
 
 fn resident_bytes() -> Result<u64> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 
-use crate::cases::{CASES, Case, Side, Unit};
+use crate::cases::{CASES, Case, Instructions, Side, Unit};
 use crate::measure::{Comparison, compare, compare_with_once};
 use crate::table::{Bar, Row, count, render, time, times};
 use crate::{instructions, machine, memory};
@@ -41,9 +41,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if !options.no_instructions && instructions::are_countable() {
         progress.say("instructions of all of these, with callgrind");
-        for (row, told) in rows.iter_mut().zip(count_all(&chosen)) {
+        for (row, (told, holds)) in rows.iter_mut().zip(count_all(&chosen)) {
             row.instructions = told;
+            row.ok = [row.ok, holds].into_iter().flatten().reduce(|a, b| a && b);
         }
+    }
+    if "memory".contains(&options.only) {
+        progress.say(memory::SESSIONS);
+        rows.push(sessions_row(memory::sessions()?));
     }
     for case in memory::CASES.iter().filter(|_| "memory".contains(&options.only)) {
         progress.say(case.what);
@@ -97,6 +102,20 @@ fn row_of(case: &Case, found: Comparison) -> Row {
     }
 }
 
+/// Ten million requests, each under a session name of its own, may take no more than the first million did.
+fn sessions_row([first, last]: [f64; 2]) -> Row {
+    let bar = Bar::AtMost(1.1);
+    Row {
+        what: memory::SESSIONS.into(),
+        base: format!("1 million: {:.1} MB", first / 1e6),
+        big: format!("10 million: {:.1} MB", last / 1e6),
+        ratio: times(last / first),
+        bar,
+        ok: bar.holds(last / first),
+        instructions: "–".into(),
+    }
+}
+
 fn memory_row(case: &memory::MemoryCase, bytes: memory::Bytes) -> Row {
     let bar = if case.barred { Bar::BytesAtMost(256.0) } else { Bar::None };
     Row {
@@ -110,8 +129,9 @@ fn memory_row(case: &memory::MemoryCase, bytes: memory::Bytes) -> Row {
     }
 }
 
-/// The instructions of all cases, in their order, counted by as many processes as there are cores.
-fn count_all(cases: &[&Case]) -> Vec<String> {
+/// The instructions of all cases, in their order, counted by as many processes as there are cores; with whether their
+/// bars hold, where there are any.
+fn count_all(cases: &[&Case]) -> Vec<(String, Option<bool>)> {
     let sides: Vec<(&Case, &str)> =
         cases.iter().flat_map(|case| ["base", "big"].map(|side| (*case, side))).collect();
     let next = AtomicUsize::new(0);
@@ -132,10 +152,26 @@ fn count_all(cases: &[&Case]) -> Vec<String> {
         found.and_then(|(_, _, instructions)| *instructions)
     };
     let told = |case: &&Case| match of(case, "base").zip(of(case, "big")) {
-        Some((base, big)) => format!("{} → {} ({})", count(base), count(big), times(big / base)),
-        None => "–".into(),
+        Some((base, big)) => told_instructions(case.instructions, base, big),
+        None => ("–".into(), None),
     };
     cases.iter().map(told).collect()
+}
+
+fn told_instructions(bars: Instructions, base: f64, big: f64) -> (String, Option<bool>) {
+    let growth = big / base;
+    let within = |most: Option<f64>, number: f64| most.map(|most| number <= most);
+    let bar = |text: Option<String>| text.map(|text| format!(", ≤ {text}")).unwrap_or_default();
+    let told = format!(
+        "{}{} → {} ({}{})",
+        count(base),
+        bar(bars.base.map(count)),
+        count(big),
+        times(growth),
+        bar(bars.growth.map(times)),
+    );
+    let holds = [within(bars.base, base), within(bars.growth, growth)];
+    (told, holds.into_iter().flatten().reduce(|a, b| a && b))
 }
 
 /// The instructions of one side, where they are to be counted and can be.

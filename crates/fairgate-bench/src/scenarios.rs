@@ -1,12 +1,12 @@
 //! The pools that are measured: how each starts and what its flows submit.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, PoolConfig, Submit, WorkerChange};
 use fairgate_core::policy::{
-    BusyThresholds, Class, ClassLimits, Drr, Inside, Load, Node, Order, Policy, Share,
+    BusyThresholds, Class, ClassLimits, Drr, Inside, Load, Node, Policy, Share,
 };
 use fairgate_core::units::{Alpha, TaskWeight, Tokens, Weight};
 use fairgate_testkit::workload::Rng;
@@ -59,6 +59,7 @@ fn drr_two_running(held: usize, waiting: usize) -> Scenario {
     flows.extend(running.repeat(waiting));
     let config = PoolConfig::new(0, drr(classes));
     let mut scenario = backlogged(config, Attribute::Class, &flows, 1);
+    scenario.busy = running.to_vec();
     let holds = (0..classes)
         .filter(|class| !running.contains(class))
         .map(|class| Event::Hold { by: Attribute::Class, flow: name(class).into() });
@@ -121,7 +122,7 @@ fn load_of(policy: Policy, agents: usize) -> Scenario {
         arrivals.swap(last, rng.index(last + 1));
     }
     let source = Source::new(move |flow, _| task(flow, rng.range(100..=3000)));
-    one_each_tick(policy, source, &arrivals)
+    Scenario { busy: all(agents), ..one_each_tick(policy, source, &arrivals) }
 }
 
 /// How many requests an adversarial load scenario can submit: with more, weights would be out of range.
@@ -163,11 +164,12 @@ fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scen
     opening.push(Event::Capacity { slots: 0 });
     for (number, agent) in arrivals.iter().enumerate() {
         opening.push(source.next(*agent));
-        opening.push(Event::Release { id: scenery(number).into(), tokens: None });
+        opening.push(Event::Release { id: scenery(number).into(), tokens: None, quota: None });
     }
     opening.push(Event::Policy(policy));
     opening.push(Event::Capacity { slots: CAPACITY });
-    Scenario { config: PoolConfig::new(slots, drr(1)), opening, source, resubmits: true }
+    let config = PoolConfig::new(slots, drr(1));
+    Scenario { config, opening, source, resubmits: true, busy: Vec::new() }
 }
 
 /// Tenants whose heads are pinned to busy workers, and one whose requests go to a free one.
@@ -223,11 +225,21 @@ pub(crate) fn many_workers(workers: usize) -> Scenario {
     backlogged(config, Attribute::Tenant, &all(TENANTS), 4)
 }
 
-/// The same backlog in each of these flows.
+/// The attributes of flows, made once for each, as a gateway makes them once for a key.
+fn origins(by: Attribute) -> impl FnMut(usize) -> Attributes {
+    let mut made = HashMap::new();
+    move |flow| {
+        let make = || Attributes::none().with(by, &name(flow));
+        made.entry(flow).or_insert_with(make).clone()
+    }
+}
+
+/// The same backlog in each of these flows, which are busy for as long as it lasts.
 fn backlogged(config: PoolConfig, by: Attribute, flows: &[usize], each: usize) -> Scenario {
     let mut rng = Rng::new(1);
+    let mut origin = origins(by);
     let source = Source::new(move |flow, _| Submit {
-        attributes: Attributes::none().with(by, &name(flow)),
+        attributes: origin(flow),
         cost: Some(Tokens(rng.range(1..=COST_MOST))),
         ..Submit::new("")
     });
@@ -242,8 +254,9 @@ fn pinned(
     worker_of: impl Fn(usize) -> usize + 'static,
 ) -> Scenario {
     let mut rng = Rng::new(1);
+    let mut origin = origins(Attribute::Tenant);
     let source = Source::new(move |flow, _| Submit {
-        attributes: Attributes::none().with(Attribute::Tenant, &name(flow)),
+        attributes: origin(flow),
         cost: Some(Tokens(rng.range(1..=COST_MOST))),
         pin: Some(Pin { worker: worker_name(worker_of(flow)).into(), rank: None }),
         ..Submit::new("")
@@ -256,9 +269,13 @@ fn filled(config: PoolConfig, mut source: Source, flows: &[usize], each: usize) 
     let mut opening = vec![Event::Capacity { slots: 0 }];
     opening.extend((0..each).flat_map(|_| flows).map(|flow| source.next(*flow)));
     opening.push(Event::Capacity { slots: CAPACITY });
-    Scenario { config, opening, source, resubmits: true }
+    let mut busy = flows.to_vec();
+    busy.sort_unstable();
+    busy.dedup();
+    Scenario { config, opening, source, resubmits: true, busy }
 }
 
+/// The agents' requests, each of its own weight.
 fn task(flow: usize, weight_thousandths: u64) -> Submit {
     Submit {
         attributes: Attributes::none().with(Attribute::Agent, &name(flow)),
@@ -288,7 +305,7 @@ fn weight(weight: u64) -> Weight {
 }
 
 fn queue() -> Inside {
-    Inside::Queue(Order::Fcfs)
+    Inside::FCFS
 }
 
 fn policy(root: Node) -> Policy {
@@ -305,7 +322,7 @@ pub(crate) fn drr(classes: usize) -> Policy {
         limits: ClassLimits::default(),
     };
     let classes = (0..classes).map(class).collect();
-    policy(Node::Drr(Drr { by: Attribute::Class, classes, default: None, settle: true }))
+    policy(Node::Drr(Drr { by: Attribute::Class, classes, default: None }))
 }
 
 fn share(by: Attribute, flows: usize, inside: Inside) -> Share {
@@ -314,15 +331,12 @@ fn share(by: Attribute, flows: usize, inside: Inside) -> Share {
 }
 
 fn equal_share(by: Attribute, inside: Inside) -> Share {
-    Share {
-        by,
-        weights: BTreeMap::new(),
-        default_weight: weight(100),
-        caps: BTreeMap::new(),
-        default_cap: None,
-        partition: false,
-        inside,
-    }
+    Share { inside, ..Share::new(by) }
+}
+
+/// A share of sessions that all weigh the same.
+pub(crate) fn sessions_of_equal_weight() -> Policy {
+    policy(Node::Share(equal_share(Attribute::Session, queue())))
 }
 
 /// A share of tenants that all weigh the same.

@@ -25,7 +25,7 @@ pub struct Config {
     pub journal: Option<JournalConfig>,
     /// Bounds on what clients may do to the gateway.
     pub limits: LimitsConfig,
-    /// How long what flies may go on after SIGTERM (default 30 s).
+    /// How long what is in flight may go on after SIGTERM (default 30 s).
     pub drain_grace: Duration,
     /// The upstreams, names unique.
     pub upstreams: Vec<UpstreamConfig>,
@@ -212,7 +212,7 @@ pub struct BreakerConfig {
 pub struct PoolConfig {
     /// Its name.
     pub name: String,
-    /// How many requests may fly at once (default: the sum of the workers' slots, where all state theirs).
+    /// How many requests may be in flight at once (default: the sum of the workers' slots, where all state theirs).
     pub capacity: u64,
     /// Who goes next. Default: share by group, then tenant, then key. Agents and sessions, which clients name
     /// themselves, share only below a tenant or a key.

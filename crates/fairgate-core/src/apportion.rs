@@ -10,8 +10,9 @@
 //! * a flow that has given back j slots stands above its quota by −(rem/W + j): the next slot comes from the
 //!   least (j, rem) that has more than one. That loop runs at most n times.
 
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
 use core::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 use crate::units::Weight;
 

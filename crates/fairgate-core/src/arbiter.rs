@@ -5,8 +5,8 @@
 //! readiness is noticed; then the arbiter is asked to pick. Picking decides nothing yet: only [`Arbiter::charge`],
 //! for the flow that was last picked, moves credit, cursor, scores and virtual time.
 
-use crate::requests::{Requests, Seq, Slot};
-use crate::units::{Ticks, Tokens, Weight};
+use crate::requests::{Handle, Request, Requests, Seq};
+use crate::units::{Micros, Ticks, Tokens, Weight};
 
 /// A flow's number within its node.
 pub(crate) type Local = u32;
@@ -14,7 +14,7 @@ pub(crate) type Local = u32;
 /// What a flow would dispatch next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    pub(crate) slot: Slot,
+    pub(crate) request: Handle,
     pub(crate) seq: Seq,
     pub(crate) cost: Tokens,
 }
@@ -23,6 +23,7 @@ pub(crate) struct Head {
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) requests: &'a Requests,
+    pub(crate) now: Micros,
     pub(crate) ticks: Ticks,
     pub(crate) capacity: u64,
 }
@@ -30,49 +31,77 @@ pub(crate) struct Context<'a> {
 /// A flow as the tree sees it when it looks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    /// What it would dispatch; none where it is held or nothing inside is ready.
+    /// What it would dispatch; none where it is held, at its cap, or nothing inside is ready.
     pub(crate) head: Option<Head>,
     pub(crate) waiting: u32,
-    pub(crate) flying: u32,
-    /// Whether its oldest request has an open place.
+    pub(crate) in_flight: u32,
+    /// Its oldest waiting request; only load nodes are told.
+    pub(crate) oldest: Option<Oldest>,
+    /// Whether that one has an open place.
     pub(crate) oldest_open: bool,
+}
+
+/// The oldest request that waits in a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Oldest {
+    pub(crate) request: Handle,
+    pub(crate) seq: Seq,
+    /// The pool's ticks when it came.
+    pub(crate) tick: Ticks,
 }
 
 /// The flow that goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pick {
     pub(crate) flow: Local,
-    /// Whether it dispatches its oldest request instead of its head.
-    pub(crate) oldest: bool,
+    /// The request that it dispatches instead of its head: its oldest, where that is late.
+    pub(crate) late: Option<Handle>,
 }
 
 /// How a granted request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) cost: Tokens,
-    /// The real usage, where it was told.
-    pub(crate) tokens: Option<Tokens>,
+    /// What it is charged in the end: its real tokens, at least 1; its cost where they are not known.
+    pub(crate) used: Tokens,
     /// What [`Arbiter::charge`] gave when the request was granted.
     pub(crate) generation: u64,
+    /// Whether nothing anywhere in the pool has an open place, whatever the last look said.
+    pub(crate) blocked: bool,
 }
 
 impl Ended {
-    /// What the request is charged in the end: its real tokens, else its cost.
-    pub(crate) fn used(&self) -> Tokens {
-        self.tokens.unwrap_or(self.cost)
+    /// How much more it used than it was charged at its grant.
+    pub(crate) fn error(&self) -> i128 {
+        i128::from(self.used.0) - i128::from(self.cost.0)
     }
+}
+
+/// What must be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    /// Nothing: no flow's readiness and no pick can have changed.
+    Nothing,
+    /// The node: another flow may go next.
+    Node,
+    /// The flow: it may turn ready.
+    Flow,
 }
 
 /// A discipline over the flows of one node.
 pub(crate) trait Arbiter {
-    /// A request starts to wait in a flow in which `before` others do.
-    fn arrived(&mut self, flow: Local, slot: Slot, before: u32, cx: Context<'_>);
+    /// A request starts to wait in a flow. Says whether the flow must be looked at even where its head is the same.
+    fn arrived(&mut self, _flow: Local, _request: &Request) -> bool {
+        false
+    }
 
-    /// A request no longer waits in a flow, in which `remaining` others still do.
-    fn left(&mut self, flow: Local, slot: Slot, remaining: u32, cx: Context<'_>);
+    /// A request no longer waits in a flow, in which `remaining` others still do. Says the same.
+    fn left(&mut self, _flow: Local, _request: &Request, _remaining: u32) -> bool {
+        false
+    }
 
     /// The flow may have changed: its head, its readiness, its counters.
-    fn look(&mut self, flow: Local, view: View);
+    fn look(&mut self, flow: Local, view: View, cx: Context<'_>);
 
     /// All flows that may have changed have been looked at. `blocked`: nothing anywhere in the pool has an
     /// open place, whatever the last look said.
@@ -84,15 +113,12 @@ pub(crate) trait Arbiter {
     /// The picked flow's head is granted; returns what [`Ended::generation`] must carry.
     fn charge(&mut self, flow: Local, cost: Tokens) -> u64;
 
-    /// A granted request of the flow has ended.
-    fn settle(&mut self, flow: Local, ended: Ended);
+    /// A granted request of the flow has ended. Says what must be looked at.
+    fn settle(&mut self, flow: Local, ended: Ended) -> Touched;
 
     /// The pool's tick counter has risen.
     fn tick(&mut self, _ticks: Ticks) {}
 
     /// The flow has a new weight.
     fn reweigh(&mut self, _flow: Local, _weight: Weight) {}
-
-    /// The flow has a new cap.
-    fn recap(&mut self, _flow: Local, _cap: Option<u64>) {}
 }

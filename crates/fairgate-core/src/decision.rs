@@ -1,8 +1,12 @@
 //! What a pool decides.
 
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
 
 use crate::explain::Why;
+use crate::requests::Handle;
 use crate::units::{Micros, Tokens};
 
 /// One decision about one request.
@@ -14,16 +18,20 @@ pub enum Decision {
     Reject(Reject),
     /// It waited too long.
     Expire {
+        /// The handle it had; it may be another's from now on.
+        request: Handle,
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
     },
 }
 
 /// A granted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
+    /// Its handle until it ends.
+    pub request: Handle,
     /// Which request.
-    pub id: Box<str>,
+    pub id: Arc<str>,
     /// What it is charged until it ends.
     pub cost: Tokens,
     /// How long it waited.
@@ -48,8 +56,10 @@ pub struct GrantedPlace {
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
+    /// The handle it had, where it had been accepted before; it may be another's from now on.
+    pub request: Option<Handle>,
     /// Which request.
-    pub id: Box<str>,
+    pub id: Arc<str>,
     /// Which test it failed.
     pub reason: Reason,
     /// The limit that was reached, where the reason is one.
@@ -59,7 +69,7 @@ pub struct Reject {
 /// A limit that refused a request: how full it was and how much it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The drr class whose limit it is; the pool's own where absent.
+    /// The class whose limit it is; the pool's own where absent.
     pub class: Option<Arc<str>>,
     /// How much was in it.
     pub current: u128,
@@ -70,7 +80,7 @@ pub struct Limit {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// Its id waits or flies already.
+    /// Its id waits or is in flight already.
     Duplicate,
     /// The queue is full, and its own flow is the one that must make room.
     QueueFull,
@@ -116,10 +126,31 @@ impl Reason {
     }
 }
 
+/// An event came with a time before that of the event before it. The pool has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeWentBack {
+    /// The pool's time.
+    pub now: Micros,
+    /// The event's time.
+    pub at: Micros,
+}
+
+impl fmt::Display for TimeWentBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "time goes back from {} µs to {} µs", self.now.0, self.at.0)
+    }
+}
+
+impl core::error::Error for TimeWentBack {}
+
 /// Where a pool's decisions go.
 pub trait Sink {
     /// Takes one decision.
     fn decided(&mut self, decision: Decision);
+
+    /// A submit was accepted: the request waits under this handle until it is decided about, which may be right after
+    /// this. No decision of the journal says so; a shell learns here where to keep what belongs to the request.
+    fn accepted(&mut self, _request: Handle, _id: &Arc<str>) {}
 
     /// Whether this request's grant should carry its [`Why`]. It costs a copy of the nodes on its path: ask for the
     /// requests that somebody wants explained, not for all.

@@ -1,10 +1,9 @@
-//! Deficit round robin over policy classes.
+//! Deficit round robin over policy classes, as published.
 //!
 //! # The discipline
 //! Classes stand in a ring. Class *i* earns a quantum *qᵢ* of credit each time the ring comes round to it
-//! and spends credit on its requests, so that classes that always have work are served tokens in the ratio
-//! of their quanta (how exactly: see the bound). Unspent credit is the class's *deficit dᵢ*: the tokens it has
-//! been promised and not yet been given.
+//! and spends credit on its requests. Unspent credit is the class's *deficit dᵢ*: the tokens it has been
+//! promised and not yet been given. What a request really used changes nothing: its cost is what it pays.
 //!
 //! A pick visits the ring from the cursor. With head cost *cᵢ*, a ready class needs
 //!
@@ -19,75 +18,82 @@
 //! * where there is none, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk
 //!   credit) and the first class with kᵢ = m wins. A request a million quanta dear costs one step.
 //!
-//! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn;
-//! where the stay comes to nothing, its turn is over and it is visited last. Blocked classes keep what they
-//! have and earn nothing. An empty class has no credit: what is not wanted now is not owed later.
+//! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn; so does one
+//! that has nothing ready right now, because a worker that its own grant filled must not end its turn. Where the stay
+//! comes to nothing, its turn is over and it is visited last. Blocked classes keep what they have and earn nothing.
+//! An empty class has no credit: what is not wanted now is not owed later.
 //!
 //! # In logarithmic time
-//! All that a pick asks is about the kᵢ of *ready* classes: the first with kᵢ ≤ 1 from the cursor on, the
-//! least, and "give a round to a stretch", which lowers each kᵢ in it by one and leaves the others alone.
-//! `Rounds` (in `rounds.rs`) does each in O(log C). A class's deficit is brought up to date only when its head, its
-//! quantum or its credit is touched: dᵢ = d + (k then − k now)·qᵢ. Empty, held and blocked classes are not
-//! in the tree at all, so they cost nothing.
+//! A handful of classes is simply scanned. In a longer ring all that a pick asks is about the kᵢ of *ready* classes:
+//! the first with kᵢ ≤ 1 from the cursor on, the least, and "give a round to a stretch", which lowers each kᵢ in it by
+//! one and leaves the others alone. `Rounds` (in `rounds.rs`) does each in O(log C). A class's deficit is brought up to
+//! date only when its head, its quantum or its credit is touched: dᵢ = d + (k then − k now)·qᵢ. Empty, held and blocked
+//! classes are not in the tree at all, so they cost nothing. Where a class needs more rounds than the tree's 64 bits
+//! take, the ring is scanned from then on.
 //!
 //! # The bound
 //! Credit is only added where dᵢ < cᵢ, and never more rounds than kᵢ: after any credit dᵢ < cᵢ + qᵢ. Spending
-//! lowers dᵢ by the cost, and only where dᵢ ≥ cᵢ, so without settling 0 ≤ dᵢ. With `settle`, a refund adds what
-//! the request did not use and an overrun takes what it used beyond its cost. So with uᵢ = c + q − 1 at the last
-//! credit, less what was spent and plus what was refunded since, and cᵢ the head's cost now,
+//! lowers dᵢ by the cost, and only where dᵢ ≥ cᵢ. So with uᵢ = c + q − 1 at the last credit, less what was spent since,
+//! and cᵢ the head's cost now,
 //!
 //! ```text
-//!     − overruns since dᵢ was last ≥ 0   ≤   dᵢ   ≤   max(uᵢ, cᵢ + qᵢ − 1)
+//!     0  ≤  dᵢ  ≤  max(uᵢ, cᵢ + qᵢ − 1)
 //! ```
 //!
 //! before and after the next credit, and dᵢ/qᵢ is how many rounds the class is behind what it has earned.
 //!
-//! Earned alike? While no bulk rounds and no refunds are given, two classes that stay ready, with heads that change only by being
-//! dispatched, receive the same number of quanta up to one, so their service per quantum differs by at most
-//! 1 + (cᵢ + qᵢ)/qᵢ + (cⱼ + qⱼ)/qⱼ rounds. Bulk rounds are not so even: they give m rounds to the classes behind the
-//! winner too, and the next scan starts right there and gives them one more. With quanta 1 and 1 and costs 2 and 3
-//! this is 2 : 3 in tokens for ever, and in general a factor of (m + 1)/m, at most 3/2. That is the published rule,
-//! kept as it is; quanta of at least the largest cost never need bulk rounds. And a class whose refund already covers
-//! its next head earns no quantum at that visit: `settle` charges those who estimate too low, but serves those who
-//! estimate too high by their estimates.
+//! That bounds what a class has not spent. It says nothing of what classes *earn*, and they do not earn alike:
+//!
+//! * Bulk rounds give m rounds to the classes behind the winner too, and the next scan starts right there and gives
+//!   them one more. With quanta 1 and 1 and costs 2 and 3 this is 2 : 3 in tokens for ever, in general a factor of
+//!   (m + 1)/m, at most 3/2. Quanta of at least the largest cost never need bulk rounds.
+//! * A class whose credit already covers its head earns nothing at that visit. With `wspt` inside, a cheap newcomer
+//!   that the deficit covers costs its class the quantum: 4 : 1 became 1.5 : 1 on real request sizes.
+//! * Who estimates too much pays too much and never gets it back.
+//! * A class whose workers are full whenever it is visited may wait for ever.
+//!
+//! Quanta are therefore not shares. The node's meter ([`crate::fairness`]) shows what each class got beside what shares
+//! by quantum would have been due; where ratios must hold, `share` with classes keeps them.
 
-use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, View};
-use crate::requests::Slot;
-use crate::rounds::Rounds;
+use alloc::vec::Vec;
+
+use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, Touched, View};
+use crate::meter::{FlowMeter, NodeMeter};
+use crate::requests::Request;
+use crate::rounds::{MOST, Rounds};
 use crate::units::{Tokens, Weight};
+
+/// Up to so many classes are scanned.
+const SHORT: usize = 16;
 
 /// The state of a drr node.
 #[derive(Clone, Debug)]
 pub(crate) struct Drr {
     pub(crate) classes: Vec<ClassState>,
-    settle: bool,
-    /// The rounds that each ready class needs.
-    rounds: Rounds,
+    /// The rounds that each ready class needs; none where the ring is scanned.
+    rounds: Option<Rounds>,
     pub(crate) cursor: Local,
     pub(crate) stayed: bool,
     /// The class just dispatched, until the next look shows what it has left.
     turn: Option<Local>,
     /// What the last pick found. Whatever happens to the ring is followed by a look, and so by a pick.
     picked: Option<(Local, Turn)>,
+    pub(crate) meter: NodeMeter,
 }
 
 /// One class of the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct ClassState {
     /// The deficit when the class was last touched; [`Drr::deficit`] has it now.
-    deficit: i128,
+    deficit: u128,
     pub(crate) quantum: Weight,
     head: Option<Head>,
     waiting: u32,
-    /// The rounds it needed when it was last touched.
-    needed: u128,
-    /// What its waiting requests add up to, for its limits.
-    pub(crate) input: u128,
-    pub(crate) cached: u128,
-    /// The deficit stays below this: see the bound.
-    ceiling: i128,
-    /// What it used beyond its costs since its deficit was last 0 or more.
-    overrun: i128,
+    /// The rounds it needed when it was last touched, in a ring that is not scanned.
+    needed: u64,
+    /// The deficit stays at or below this: see the bound.
+    ceiling: u128,
+    pub(crate) meter: FlowMeter,
 }
 
 /// Why the picked class goes, in the words of the page.
@@ -101,40 +107,60 @@ pub(crate) enum Turn {
         start: Local,
         /// The rounds given to every ready class; 0 where the scan alone was enough, which gives one to those it
         /// passes and to the winner where it needs one.
-        bulk: u128,
+        bulk: u64,
     },
 }
 
 impl Drr {
     /// A ring of classes with these quanta.
-    pub(crate) fn new(quanta: impl Iterator<Item = Weight>, settle: bool) -> Self {
+    pub(crate) fn new(quanta: impl Iterator<Item = Weight>) -> Self {
         let classes: Vec<_> = quanta.map(ClassState::new).collect();
-        let rounds = Rounds::new(classes.len());
-        Self { classes, settle, rounds, cursor: 0, stayed: false, turn: None, picked: None }
+        let rounds = (classes.len() > SHORT).then(|| Rounds::new(classes.len()));
+        Self {
+            classes,
+            rounds,
+            cursor: 0,
+            stayed: false,
+            turn: None,
+            picked: None,
+            meter: NodeMeter::default(),
+        }
+    }
+
+    fn count(&self) -> Local {
+        Local::try_from(self.classes.len()).expect("classes fit in 32 bits")
+    }
+
+    /// Whether the ring is as it was at the start, but for its meter.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.cursor == 0 && !self.stayed
     }
 
     /// A class's deficit as it is now.
-    pub(crate) fn deficit(&self, class: Local) -> i128 {
+    pub(crate) fn deficit(&self, class: Local) -> u128 {
         let state = &self.classes[class as usize];
-        let now = self.rounds.get(class).unwrap_or(state.needed);
-        state.deficit + state.credit(state.needed - now)
+        state.deficit + state.credit(state.needed - self.needed_now(class))
     }
 
-    /// The range in which the discipline keeps a class's deficit: (least, most).
-    pub(crate) fn deficit_bound(&self, class: Local) -> (i128, i128) {
+    fn needed_now(&self, class: Local) -> u64 {
         let state = &self.classes[class as usize];
-        let (least, reached) = self.reached(class);
-        (least, state.head.map_or(reached, |_| reached.max(state.ceiling_with_credit())))
+        self.rounds.as_ref().and_then(|rounds| rounds.get(class)).unwrap_or(state.needed)
     }
 
-    /// What the bound knows of a class: its overruns that are not earned back, and how high its deficit may be as
-    /// of its last credit.
-    pub(crate) fn reached(&self, class: Local) -> (i128, i128) {
+    /// The most that the discipline lets a class's deficit be.
+    pub(crate) fn deficit_bound(&self, class: Local) -> u128 {
         let state = &self.classes[class as usize];
-        let now = self.rounds.get(class).unwrap_or(state.needed);
-        let most = if now < state.needed { state.ceiling_with_credit() } else { state.ceiling };
-        let least = if self.deficit(class) >= 0 { 0 } else { -state.overrun };
-        (least, most)
+        let reached = self.reached(class);
+        state.head.map_or(reached, |_| reached.max(state.ceiling_with_credit()))
+    }
+
+    /// How high a class's deficit may be as of its last credit.
+    pub(crate) fn reached(&self, class: Local) -> u128 {
+        let state = &self.classes[class as usize];
+        match self.needed_now(class) < state.needed {
+            true => state.ceiling_with_credit(),
+            false => state.ceiling,
+        }
     }
 
     /// The cost of a class's head, where it is ready.
@@ -143,78 +169,147 @@ impl Drr {
     }
 
     /// The further rounds that a ready class's head needs.
-    pub(crate) fn rounds_needed(&self, class: Local) -> Option<u128> {
-        self.rounds.get(class)
+    pub(crate) fn rounds_needed(&self, class: Local) -> Option<u64> {
+        let state = &self.classes[class as usize];
+        let cost = state.head?.cost;
+        Some(rounds_for(cost, self.deficit(class), state.quantum))
     }
 
     /// Restores a class's counters from a snapshot.
-    pub(crate) fn restore(&mut self, class: Local, deficit: i128, reached: (i128, i128)) {
+    pub(crate) fn restore(&mut self, class: Local, deficit: u128, reached: u128) {
         let state = &mut self.classes[class as usize];
         state.deficit = deficit;
-        state.overrun = -reached.0;
-        state.ceiling = reached.1;
+        state.ceiling = reached;
     }
 
     /// Brings a class's stored deficit up to date.
     fn touch(&mut self, class: Local) {
-        let Some(now) = self.rounds.get(class) else { return };
+        let Some(now) = self.rounds.as_ref().and_then(|rounds| rounds.get(class)) else { return };
         let state = &mut self.classes[class as usize];
         if now < state.needed {
-            state.deficit += state.credit(state.needed - now);
-            state.ceiling = state.ceiling_with_credit();
+            state.add_credit(state.needed - now);
             state.needed = now;
-            state.forgive();
         }
     }
 
     /// Enters what a class needs into the ring, after its head, quantum or deficit changed.
     fn enter(&mut self, class: Local) {
+        let Some(rounds) = &mut self.rounds else { return };
         let state = &mut self.classes[class as usize];
-        let needed = state.head.map(|head| state.rounds_for(head.cost));
+        let needed = state.head.map(|head| rounds_for(head.cost, state.deficit, state.quantum));
+        if needed.is_some_and(|needed| needed >= MOST) {
+            return self.scan_from_now_on();
+        }
         state.needed = needed.unwrap_or(0);
-        self.rounds.set(class, needed);
+        rounds.set(class, needed);
+    }
+
+    /// Gives the tree of rounds up.
+    fn scan_from_now_on(&mut self) {
+        for class in 0..self.count() {
+            self.touch(class);
+            self.classes[class as usize].needed = 0;
+        }
+        self.rounds = None;
     }
 
     /// The class that goes next, and how it came to it.
     pub(crate) fn scan(&self) -> Option<(Local, Turn)> {
-        let count = u32::try_from(self.classes.len()).expect("classes fit in 32 bits");
-        if self.stayed && self.rounds.get(self.cursor) == Some(0) {
+        let cursor = &self.classes[self.cursor as usize];
+        if self.stayed
+            && let Some(head) = cursor.head
+            // It was touched when it stayed, and nobody has been given anything since.
+            && cursor.deficit >= u128::from(head.cost.0)
+        {
             return Some((self.cursor, Turn::Stays));
         }
-        let start = if self.stayed { (self.cursor + 1) % count } else { self.cursor };
-        let first = |within: u128| {
-            self.rounds
-                .first_within(start, count, within)
-                .or_else(|| self.rounds.first_within(0, start, within))
+        let start = if self.stayed { self.next(self.cursor) } else { self.cursor };
+        let (class, bulk) = match &self.rounds {
+            Some(rounds) => {
+                let least = rounds.least()?;
+                let within = least.max(1);
+                let class = rounds
+                    .first_within(start, self.count(), within)
+                    .or_else(|| rounds.first_within(0, start, within))?;
+                (class, if least > 1 { least } else { 0 })
+            }
+            None => self.scan_short(start)?,
         };
-        let least = self.rounds.least()?;
-        let class = first(least.max(1))?;
-        Some((class, Turn::Visited { start, bulk: if least > 1 { least } else { 0 } }))
+        Some((class, Turn::Visited { start, bulk }))
+    }
+
+    /// The first class that one quantum at most brings to its head; else the first of those that need fewest rounds.
+    fn scan_short(&self, start: Local) -> Option<(Local, u64)> {
+        let (before, from) = self.classes.split_at(start as usize);
+        let ring = (start..).zip(from).chain((0..).zip(before));
+        let ready = || ring.clone().filter_map(|(class, state)| Some((class, state, state.head?)));
+        let affords = |(_, state, head): &(Local, &ClassState, Head)| {
+            state.deficit + u128::from(state.quantum.get()) >= u128::from(head.cost.0)
+        };
+        if let Some((class, _, _)) = ready().find(affords) {
+            return Some((class, 0));
+        }
+        let needed = ready().map(|(class, state, head)| {
+            (rounds_for(head.cost, state.deficit, state.quantum), class)
+        });
+        // The first of the least, in the order of the scan.
+        let (bulk, class) = needed.min_by_key(|(needed, _)| *needed)?;
+        Some((class, bulk))
+    }
+
+    fn next(&self, class: Local) -> Local {
+        let next = class + 1;
+        if next == self.count() { 0 } else { next }
     }
 
     /// Gives the credit that the scan gives on its way to the winner.
-    fn credit_scan(&mut self, class: Local, start: Local, bulk: u128) {
-        let count = u32::try_from(self.classes.len()).expect("classes fit in 32 bits");
+    fn credit_scan(&mut self, class: Local, start: Local, bulk: u64) {
+        let count = self.count();
+        if self.rounds.is_none() {
+            return self.credit_short(class, start, bulk);
+        }
+        let Some(rounds) = &mut self.rounds else { return };
         if bulk > 0 {
-            self.rounds.give(0, count, bulk);
+            rounds.give(0, count, bulk);
             return;
         }
         if start <= class {
-            self.rounds.give(start, class, 1);
+            rounds.give(start, class, 1);
         } else {
-            self.rounds.give(start, count, 1);
-            self.rounds.give(0, class, 1);
+            rounds.give(start, count, 1);
+            rounds.give(0, class, 1);
         }
-        if self.rounds.get(class) == Some(1) {
-            self.rounds.give(class, class + 1, 1);
+        if rounds.get(class) == Some(1) {
+            rounds.give(class, class + 1, 1);
         }
     }
 
-    /// An idle class keeps no credit; a debt stays where debts exist.
-    fn reset_credit(&mut self, class: Local) {
-        self.touch(class);
-        let state = &mut self.classes[class as usize];
-        state.deficit = if self.settle { state.deficit.min(0) } else { 0 };
+    fn credit_short(&mut self, class: Local, start: Local, bulk: u64) {
+        if bulk > 0 {
+            let ready = self.classes.iter_mut().filter(|state| state.head.is_some());
+            return ready.for_each(|state| state.add_credit(bulk));
+        }
+        let mut visited = start;
+        loop {
+            let state = &mut self.classes[visited as usize];
+            if let Some(head) = state.head
+                && state.deficit < u128::from(head.cost.0)
+            {
+                state.add_credit(1);
+            }
+            if visited == class {
+                return;
+            }
+            visited = self.next(visited);
+        }
+    }
+}
+
+/// ⌈(cost − deficit) / quantum⌉, or 0 where the deficit covers the cost.
+fn rounds_for(cost: Tokens, deficit: u128, quantum: Weight) -> u64 {
+    match u64::try_from(deficit) {
+        Ok(deficit) => cost.0.saturating_sub(deficit).div_ceil(quantum.get()),
+        Err(_) => 0,
     }
 }
 
@@ -226,73 +321,65 @@ impl ClassState {
             head: None,
             waiting: 0,
             needed: 0,
-            input: 0,
-            cached: 0,
             ceiling: 0,
-            overrun: 0,
+            meter: FlowMeter::default(),
         }
     }
 
-    /// ⌈(cost − deficit) / quantum⌉, or 0 where the deficit covers the cost.
-    fn rounds_for(&self, cost: Tokens) -> u128 {
-        let short = i128::from(cost.0).saturating_sub(self.deficit);
-        u128::try_from(short).map_or(0, |short| short.div_ceil(u128::from(self.quantum.get())))
+    fn credit(&self, rounds: u64) -> u128 {
+        u128::from(rounds) * u128::from(self.quantum.get())
     }
 
-    fn credit(&self, rounds: u128) -> i128 {
-        let credit = rounds.saturating_mul(u128::from(self.quantum.get()));
-        i128::try_from(credit).unwrap_or(i128::MAX)
+    fn add_credit(&mut self, rounds: u64) {
+        self.deficit += self.credit(rounds);
+        self.ceiling = self.ceiling_with_credit();
     }
 
-    fn ceiling_with_credit(&self) -> i128 {
+    fn ceiling_with_credit(&self) -> u128 {
         let cost = self.head.map_or(0, |head| head.cost.0);
-        i128::from(cost) + i128::from(self.quantum.get()) - 1
-    }
-
-    fn forgive(&mut self) {
-        if self.deficit >= 0 {
-            self.overrun = 0;
-        }
+        u128::from(cost) + u128::from(self.quantum.get()) - 1
     }
 }
 
 impl Arbiter for Drr {
-    fn arrived(&mut self, class: Local, slot: Slot, _before: u32, cx: Context<'_>) {
-        let request = cx.requests.get(slot);
-        let state = &mut self.classes[class as usize];
-        state.waiting += 1;
-        state.input += u128::from(request.input.0);
-        state.cached += u128::from(request.cached_best.0);
+    fn arrived(&mut self, class: Local, _request: &Request) -> bool {
+        self.classes[class as usize].waiting += 1;
+        false
     }
 
-    fn left(&mut self, class: Local, slot: Slot, remaining: u32, cx: Context<'_>) {
-        let request = cx.requests.get(slot);
-        let state = &mut self.classes[class as usize];
-        state.waiting = remaining;
-        state.input -= u128::from(request.input.0);
-        state.cached -= u128::from(request.cached_best.0);
+    fn left(&mut self, class: Local, _request: &Request, remaining: u32) -> bool {
         if remaining == 0 {
-            self.reset_credit(class);
+            self.touch(class);
+            self.classes[class as usize].deficit = 0;
         }
+        self.classes[class as usize].waiting = remaining;
+        false
     }
 
-    fn look(&mut self, class: Local, view: View) {
+    fn look(&mut self, class: Local, view: View, _cx: Context<'_>) {
         self.touch(class);
-        self.classes[class as usize].head = view.head;
+        let state = &mut self.classes[class as usize];
+        state.head = view.head;
+        self.meter.set_ready(&mut state.meter, state.quantum, view.head.is_some());
         self.enter(class);
     }
 
-    /// The turn ends unless the class just dispatched can afford what it would dispatch next.
+    /// The turn ends where the class just dispatched is empty, or has a head that is ready and that it cannot afford.
     fn looked(&mut self, blocked: bool) {
         let Some(class) = self.turn.take() else { return };
-        let count = u32::try_from(self.classes.len()).expect("classes fit in 32 bits");
-        self.stayed = !blocked && self.rounds.get(class) == Some(0);
-        self.cursor = if self.stayed { class } else { (class + 1) % count };
+        let state = &self.classes[class as usize];
+        self.stayed = state.waiting > 0
+            && match state.head {
+                // It was touched by the look just before.
+                Some(head) if !blocked => state.deficit >= u128::from(head.cost.0),
+                _ => true,
+            };
+        self.cursor = if self.stayed { class } else { self.next(class) };
     }
 
     fn pick(&mut self, _cx: Context<'_>) -> Option<Pick> {
         self.picked = self.scan();
-        self.picked.map(|(flow, _)| Pick { flow, oldest: false })
+        self.picked.map(|(flow, _)| Pick { flow, late: None })
     }
 
     fn charge(&mut self, class: Local, cost: Tokens) -> u64 {
@@ -303,29 +390,25 @@ impl Arbiter for Drr {
         }
         self.touch(class);
         let state = &mut self.classes[class as usize];
-        state.deficit -= i128::from(cost.0);
-        state.ceiling -= i128::from(cost.0);
+        state.deficit -= u128::from(cost.0);
+        state.ceiling = state.ceiling.saturating_sub(u128::from(cost.0));
+        let quantum = state.quantum;
+        self.meter.grant(&mut state.meter, quantum, cost.0, quantum.get());
         self.turn = Some(class);
         0
     }
 
-    fn settle(&mut self, class: Local, ended: Ended) {
-        let Some(tokens) = ended.tokens.filter(|_| self.settle) else { return };
-        self.touch(class);
+    fn settle(&mut self, class: Local, ended: Ended) -> Touched {
         let state = &mut self.classes[class as usize];
-        let correction = i128::from(tokens.0) - i128::from(ended.cost.0);
-        state.deficit = state.deficit.saturating_sub(correction);
-        state.overrun = state.overrun.saturating_add(correction.max(0));
-        state.ceiling = state.ceiling.saturating_add((-correction).max(0));
-        state.forgive();
-        if state.waiting == 0 {
-            self.reset_credit(class);
-        }
+        self.meter.settle(&mut state.meter, state.quantum, ended.error(), ended.blocked);
+        Touched::Nothing
     }
 
     fn reweigh(&mut self, class: Local, quantum: Weight) {
         self.touch(class);
-        self.classes[class as usize].quantum = quantum;
+        let state = &mut self.classes[class as usize];
+        self.meter.reweigh(&mut state.meter, state.quantum, quantum);
+        state.quantum = quantum;
         self.enter(class);
     }
 }

@@ -1,8 +1,12 @@
 //! What may happen to a pool. Everything that a decision depends on arrives as one of these.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
 use crate::attribute::{Attribute, Attributes};
 use crate::policy::{BusyThresholds, Policy};
-use crate::units::{Micros, TaskWeight, Tokens, Weight};
+use crate::units::{BurstSeconds, Micros, PerMinute, TaskWeight, Tokens, Weight};
 
 /// How a pool starts: its capacity, its policy and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +50,16 @@ pub enum Event {
     /// A granted request has ended, with the tokens it really used where they are known.
     Release {
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
         /// What it really used; its cost where absent.
         tokens: Option<Tokens>,
+        /// What it took from its worker's token rate, as its provider counts; its tokens where absent.
+        quota: Option<Tokens>,
     },
     /// A waiting request leaves, or a granted one ends without tokens.
     Cancel {
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
     },
     /// A flow stops dispatching.
     Hold {
@@ -101,7 +107,7 @@ pub enum Event {
     /// A granted request has given its first token: its prefill is done.
     FirstToken {
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
     },
 }
 
@@ -109,7 +115,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submit {
     /// Its name, unique among what waits and flies.
-    pub id: Box<str>,
+    pub id: Arc<str>,
     /// Who it belongs to.
     pub attributes: Attributes,
     /// Its cost in tokens as stated; worked out from `input` and `cached` where absent.
@@ -128,6 +134,8 @@ pub struct Submit {
     pub allow: Option<Vec<Box<str>>>,
     /// The taints its worker must have.
     pub requires: Vec<Box<str>>,
+    /// What it is expected to take from its worker's token rate, as its provider counts; its cost where absent.
+    pub quota: Option<Tokens>,
 }
 
 impl Submit {
@@ -144,6 +152,7 @@ impl Submit {
             pin: None,
             allow: None,
             requires: Vec::new(),
+            quota: None,
         }
     }
 }
@@ -172,6 +181,20 @@ pub struct WorkerChange {
     pub taints: Option<Vec<Box<str>>>,
     /// The tokens of one batch, for `busy_fraction`; unknown on a new worker.
     pub batch_tokens: Option<Tokens>,
+    /// Its tier: a request goes to the lowest tier that has an open place; 0 on a new worker.
+    pub tier: Option<u64>,
+    /// How many requests a minute it may start; `Some(None)` takes the rate away, none on a new worker.
+    pub requests_per_minute: Option<Option<PerMinute>>,
+    /// How many tokens a minute it may use; `Some(None)` takes the rate away, none on a new worker.
+    pub tokens_per_minute: Option<Option<PerMinute>>,
+    /// How much of its rates it may save up; 10 seconds on a new worker.
+    pub burst_seconds: Option<BurstSeconds>,
+    /// How many requests it may start at once as of now; ignored without a rate of requests.
+    pub requests_remaining: Option<u64>,
+    /// How many tokens it may use at once as of now; ignored without a rate of tokens.
+    pub tokens_remaining: Option<u64>,
+    /// Until when it takes nothing.
+    pub pause_until: Option<Micros>,
 }
 
 /// The most ranks that one worker may have.

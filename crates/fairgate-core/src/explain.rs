@@ -2,19 +2,23 @@
 //!
 //! The runner-up of a level is whoever would have been picked had the winner not been ready; the place of a
 //! waiting request is how many grants come before its own if nothing else arrives, flights end in the order in
-//! which they were granted, each uses its cost, and nothing expires. Both are found by asking a copy (of a node; of
+//! which they were granted, each uses its cost, time stands still and nothing expires. Both are found by asking a copy (of a node; of
 //! the whole pool), so they are true by construction and cost that copy.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use crate::arbiter::{Context, Local, View};
+use crate::arbiter::{Arbiter, Context, Local, View};
 use crate::attribute::Attribute;
-use crate::decision::{Decision, GrantedPlace};
+use crate::decision::GrantedPlace;
 use crate::drr::Turn;
-use crate::event::Event;
-use crate::pool::{Pool, context};
-use crate::requests::Slot;
+use crate::engine::{Engine, Verdict, Verdicts, WorkerNames, context};
+use crate::fairness::Due;
+use crate::meter::{FlowMeter, NodeMeter};
+use crate::pool::Pool;
+use crate::requests::Handle;
 use crate::tree::{Child, Discipline, Flow, NodeState, Tree};
 use crate::units::{Alpha, Micros, PerWeight, Ticks, Tokens, Weight};
 
@@ -52,11 +56,11 @@ pub enum Rule {
     /// drr: nobody could; this many rounds were given to all at once, and it was the first to afford its head.
     Bulk {
         /// The rounds given to every ready class, the one of the visit itself included.
-        rounds: u128,
+        rounds: u64,
     },
     /// share: the lowest score.
     LowestScore,
-    /// share, partitioned: the lowest score among those with fewer flying than their slots.
+    /// share, partitioned: the lowest score among those with fewer in flight than their slots.
     BelowItsSlots,
     /// load: the largest load.
     LargestLoad,
@@ -70,17 +74,19 @@ pub enum Standing {
     /// In a drr node.
     Drr {
         /// Unspent credit, in tokens.
-        deficit: i128,
+        deficit: u128,
         /// Credit per round.
         quantum: Weight,
         /// The cost of its head, where it is ready.
         head_cost: Option<Tokens>,
         /// The further rounds that its head needs.
-        rounds_needed: Option<u128>,
+        rounds_needed: Option<u64>,
+        /// What it was served and what its quantum made it due.
+        meter: Metered,
     },
     /// In a share node.
     Share {
-        /// Its height with what flies; the lowest goes next.
+        /// Its height with what is in flight; the lowest goes next.
         score: PerWeight,
         /// Its height without.
         settled: PerWeight,
@@ -88,12 +94,16 @@ pub enum Standing {
         virtual_time: PerWeight,
         /// Its weight.
         weight: Weight,
-        /// The costs of what flies.
+        /// The costs of what is in flight.
         pending: u128,
         /// Its slots, where the node is partitioned and slots decide.
         slots: Option<u64>,
         /// Its cap, where it has one.
         cap: Option<u64>,
+        /// Whether it has had no grant since it started to wait at virtual time.
+        new: bool,
+        /// What it was served and what its weight made it due.
+        meter: Metered,
     },
     /// In a load node.
     Load {
@@ -108,13 +118,22 @@ pub enum Standing {
     },
 }
 
+/// What a flow was served beside what it was due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metered {
+    /// In tokens.
+    pub got: i128,
+    /// By weight, of all that was served while it was ready.
+    pub due: Due,
+}
+
 /// Where a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
     /// It waits.
     Waiting(Box<Waiting>),
     /// It was granted a slot and has not ended.
-    Flying {
+    InFlight {
         /// When it was granted.
         granted_at: Micros,
         /// Where it runs.
@@ -150,8 +169,8 @@ pub struct WaitingLevel {
     pub readiness: Readiness,
     /// How many requests wait in the flow.
     pub waiting: u32,
-    /// How many of its requests fly.
-    pub flying: u32,
+    /// How many of its requests are in flight.
+    pub in_flight: u32,
     /// Its numbers.
     pub standing: Standing,
 }
@@ -163,7 +182,7 @@ pub enum Readiness {
     Ready,
     /// An operator holds it.
     Held,
-    /// As many of its requests fly as it may have flying.
+    /// As many of its requests are in flight as may be.
     AtCap,
     /// Its head has no open worker, or nothing inside it is ready.
     Blocked,
@@ -188,7 +207,7 @@ impl Pool {
     /// use fairgate_core::Pool;
     /// use fairgate_core::attribute::Attribute;
     /// use fairgate_core::event::PoolConfig;
-    /// use fairgate_core::policy::{Inside, Load, Node, Order, Policy};
+    /// use fairgate_core::policy::{Inside, Load, Node, Policy};
     /// use fairgate_core::units::Alpha;
     ///
     /// let root = Node::Load(Load {
@@ -196,85 +215,100 @@ impl Pool {
     ///     alpha: Alpha::THROUGHPUT,
     ///     auto_tune: false,
     ///     max_wait_ticks: None,
-    ///     inside: Inside::Queue(Order::Fcfs),
+    ///     inside: Inside::FCFS,
     /// });
     /// let pool = Pool::new(PoolConfig::new(1, Policy::new(root)?));
     /// assert_eq!(pool.alpha(), Some(Alpha::THROUGHPUT));
     /// # Ok::<(), fairgate_core::policy::PolicyError>(())
     /// ```
     pub fn alpha(&self) -> Option<Alpha> {
-        match &self.tree.nodes.first()?.discipline {
+        match &self.engine.tree.nodes.first()?.discipline {
             Discipline::Load(load) => Some(load.alpha()),
             Discipline::Drr(_) | Discipline::Share(_) => None,
         }
     }
 
-    /// Where a request is, and if it waits, why: nothing where no request of that id waits or flies.
+    /// Where a request is, and if it waits, why: nothing where no request of that id waits or is in flight.
     pub fn whereabouts(&self, id: &str) -> Option<Whereabouts> {
-        let slot = self.requests.find(id)?;
-        let request = self.requests.get(slot);
-        match &request.flight {
-            Some(flight) => Some(Whereabouts::Flying {
+        self.engine.whereabouts(self.book.find(id)?)
+    }
+
+    /// The handle of the request of that id, where it waits or is in flight.
+    pub fn find(&self, id: &str) -> Option<Handle> {
+        self.book.find(id)
+    }
+
+    /// Whether the request of that id is in flight; nothing where there is none. It costs one look-up.
+    pub fn is_in_flight(&self, id: &str) -> Option<bool> {
+        let handle = self.book.find(id)?;
+        Some(self.engine.requests.get(handle).is_in_flight())
+    }
+}
+
+impl Engine {
+    /// Where a request is, and if it waits, why: nothing where none has this handle.
+    pub fn whereabouts(&self, handle: Handle) -> Option<Whereabouts> {
+        if !self.requests.is_live(handle) {
+            return None;
+        }
+        match self.requests.flight(handle) {
+            Some(flight) => Some(Whereabouts::InFlight {
                 granted_at: flight.granted_at,
                 place: flight.place.and_then(|place| {
-                    let worker = self.workers.list.get(&place.worker)?.name.clone();
+                    let worker = WorkerNames(&self.workers).get(place.worker)?;
                     Some(GrantedPlace { worker, rank: place.rank })
                 }),
             }),
-            None => Some(Whereabouts::Waiting(Box::new(self.waiting_for(slot)))),
+            None => Some(Whereabouts::Waiting(Box::new(self.waiting_for(handle)))),
         }
     }
 
-    fn waiting_for(&self, slot: Slot) -> Waiting {
-        let request = self.requests.get(slot);
+    fn waiting_for(&self, handle: Handle) -> Waiting {
+        let request = self.requests.get(handle);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
         flows.reverse();
         let blocked = self.workers.all_blocked();
         let levels = flows.iter().map(|flow| level(&self.tree, *flow, blocked, context!(self)));
         let queue = &self.tree.queues[request.queue as usize];
-        let (ahead, place) = self.granted_before(request.texts.id());
+        let (ahead, place) = self.granted_before(handle);
         Waiting {
             submitted_at: request.at,
             cost: request.cost,
             levels: levels.collect(),
-            ahead_in_queue: queue.ahead_of(request).count() as u64,
+            ahead_in_queue: queue.ahead_of(handle, &self.requests) as u64,
             ahead,
             place,
         }
     }
 
     /// Lets a copy run on until the request is granted: what is granted before it.
-    fn granted_before(&self, id: &str) -> (Vec<Ahead>, Option<u64>) {
-        let mut pool = self.clone();
-        pool.limits.queue_timeout = None;
-        let mut landing =
-            pool.requests.flying_slots().into_iter().collect::<std::collections::VecDeque<_>>();
+    fn granted_before(&self, handle: Handle) -> (Vec<Ahead>, Option<u64>) {
+        let mut engine = self.clone();
+        engine.limits.queue_timeout = None;
+        let mut landing: VecDeque<Handle> = engine.requests.handles_in_flight().into();
         let mut before: BTreeMap<u32, Ahead> = BTreeMap::new();
         let mut count = 0;
         while let Some(first) = landing.pop_front() {
-            let ended = pool.requests.get(first).texts.id().into();
-            let mut decisions = Vec::new();
-            let event = Event::Release { id: ended, tokens: None };
-            if pool.apply(pool.now, event, &mut decisions).is_err() {
+            let mut granted = Granted(Vec::new());
+            if engine.begin(engine.now, &mut granted).is_err() {
                 break;
             }
-            for decision in decisions {
-                let Decision::Grant(grant) = decision else { continue };
-                if *grant.id == *id {
+            engine.release(first, None, None);
+            engine.finish(&mut granted);
+            for next in granted.0 {
+                if next == handle {
                     return (by_path(before), Some(count));
                 }
                 count += 1;
-                if let Some(slot) = pool.requests.find(&grant.id) {
-                    landing.push_back(slot);
-                    pool.count_ahead(slot, &mut before);
-                }
+                landing.push_back(next);
+                engine.count_ahead(next, &mut before);
             }
         }
         (by_path(before), None)
     }
 
-    fn count_ahead(&self, slot: Slot, before: &mut BTreeMap<u32, Ahead>) {
-        let request = self.requests.get(slot);
+    fn count_ahead(&self, handle: Handle, before: &mut BTreeMap<u32, Ahead>) {
+        let request = self.requests.get(handle);
         let ahead = before.entry(request.queue).or_insert_with(|| {
             let innermost = self.tree.queues[request.queue as usize].flow;
             Ahead { path: self.tree.path(Some(innermost)), requests: 0, tokens: 0 }
@@ -284,12 +318,23 @@ impl Pool {
     }
 
     /// The numbers that decide the grant of the tree's head.
-    pub(crate) fn why(&self, slot: Slot) -> Why {
-        let request = self.requests.get(slot);
+    pub(crate) fn why(&self, handle: Handle) -> Why {
+        let request = self.requests.get(handle);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
         flows.reverse();
         let choices = flows.iter().map(|flow| choice(&self.tree, *flow, context!(self)));
         Why { cost: request.cost, levels: choices.collect() }
+    }
+}
+
+/// Takes down who is granted.
+struct Granted(Vec<Handle>);
+
+impl Verdicts for Granted {
+    fn decided(&mut self, request: Handle, verdict: Verdict, _workers: &WorkerNames<'_>) {
+        if let Verdict::Grant { .. } = verdict {
+            self.0.push(request);
+        }
     }
 }
 
@@ -314,8 +359,14 @@ fn choice(tree: &Tree, index: u32, cx: Context<'_>) -> Choice {
 
 /// Who would be picked were this flow not ready.
 fn next_without(node: &mut NodeState, flow: &Flow, cx: Context<'_>) -> Option<Local> {
-    let view = View { head: None, waiting: flow.waiting, flying: flow.flying, oldest_open: false };
-    node.arbiter().look(flow.local, view);
+    let view = View {
+        head: None,
+        waiting: flow.waiting,
+        in_flight: flow.in_flight,
+        oldest: None,
+        oldest_open: false,
+    };
+    node.arbiter().look(flow.local, view, cx);
     node.arbiter().pick(cx).map(|pick| pick.flow)
 }
 
@@ -344,6 +395,11 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
             quantum: drr.classes[flow as usize].quantum,
             head_cost: drr.head_cost(flow),
             rounds_needed: drr.rounds_needed(flow),
+            meter: metered(
+                &drr.classes[flow as usize].meter,
+                &drr.meter,
+                drr.classes[flow as usize].quantum,
+            ),
         },
         Discipline::Share(share) => {
             let state = &share.flows[flow as usize];
@@ -355,6 +411,8 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
                 pending: state.pending,
                 slots: share.slots(flow),
                 cap: state.cap,
+                new: state.new,
+                meter: metered(&state.meter, &share.meter, state.weight),
             }
         }
         Discipline::Load(load) => Standing::Load {
@@ -366,19 +424,32 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
     }
 }
 
+fn metered(flow: &FlowMeter, node: &NodeMeter, weight: Weight) -> Metered {
+    let due = Due { tokens: flow.due(node, weight), bound: flow.bound(node, weight) };
+    Metered { got: flow.got, due }
+}
+
 fn level(tree: &Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLevel {
     let flow = &tree.flows[index as usize];
     let inside_ready = !blocked
         && match flow.child {
-            Child::Queue(_) => flow.has_head(),
+            Child::Queue(_) => flow.head.is_some(),
             Child::Node(node) => tree.nodes[node as usize].has_head(),
         };
     let mut node = tree.nodes[flow.node as usize].clone();
+    let name = &tree.names.list[flow.named as usize];
     let at_cap = match &node.discipline {
-        Discipline::Share(share) => share.flows[flow.local as usize].at_cap(flow.flying),
+        Discipline::Share(share) => {
+            let own = || share.flows[flow.local as usize].at_cap(flow.in_flight);
+            name.at_cap().unwrap_or_else(own)
+        }
         _ => false,
     };
-    let readiness = match (flow.held, at_cap, inside_ready) {
+    let mut standing = standing(&mut node.discipline, flow.local, cx);
+    if let (Standing::Share { cap, .. }, Some(said)) = (&mut standing, name.said.cap) {
+        *cap = said;
+    }
+    let readiness = match (name.said.held, at_cap, inside_ready) {
         (true, _, _) => Readiness::Held,
         (_, true, _) => Readiness::AtCap,
         (_, _, false) => Readiness::Blocked,
@@ -389,7 +460,7 @@ fn level(tree: &Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLeve
         flow: flow.name.clone(),
         readiness,
         waiting: flow.waiting,
-        flying: flow.flying,
-        standing: standing(&mut node.discipline, flow.local, cx),
+        in_flight: flow.in_flight,
+        standing,
     }
 }

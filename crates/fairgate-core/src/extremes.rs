@@ -17,6 +17,7 @@
 
 use crate::arbiter::Local;
 use crate::requests::Seq;
+use alloc::vec::Vec;
 
 /// A flow as the load function sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,9 +219,17 @@ impl Corner {
 /// Which way the path a → b → c turns at b: over 0 where b lies below the line from a to c (with age
 /// upwards), 0 where it lies on it.
 fn turn(a: &Corner, b: &Corner, c: &Corner) -> i128 {
-    let depth = |from: &Corner, to: &Corner| i128::from(to.depth) - i128::from(from.depth);
-    let age = |from: &Corner, to: &Corner| i128::from(from.since) - i128::from(to.since);
-    depth(a, b) * age(a, c) - age(a, b) * depth(a, c)
+    // Depths are below 2⁶² and ticks below 2⁴⁴, so differences fit.
+    let depth = |from: &Corner, to: &Corner| to.depth.wrapping_sub(from.depth).cast_signed();
+    let age = |from: &Corner, to: &Corner| from.since.wrapping_sub(to.since).cast_signed();
+    let (depth_b, depth_c) = (depth(a, b), depth(a, c));
+    let (age_b, age_c) = (age(a, b), age(a, c));
+    // Small ones, as they nearly always are, need no wide product.
+    let size = depth_b.unsigned_abs() | depth_c.unsigned_abs();
+    if (size | age_b.unsigned_abs() | age_c.unsigned_abs()) < 1 << 31 {
+        return i128::from(depth_b * age_c - age_b * depth_c);
+    }
+    i128::from(depth_b) * i128::from(age_c) - i128::from(age_b) * i128::from(depth_c)
 }
 
 fn better(a: Option<Best>, b: Option<Best>) -> Option<Best> {
@@ -339,7 +348,7 @@ mod tests {
         for (flows, span) in [(1, 3), (5, 3), (40, 4), (40, 40), (700, 9), (700, 100_000), (900, 0)]
         {
             let mut extremes = Extremes::default();
-            let mut points = vec![None; flows as usize];
+            let mut points = alloc::vec![None; flows as usize];
             for seq in 0..6000 {
                 let flow = next(flows);
                 let (depth, since) = match span {

@@ -1,6 +1,7 @@
 //! Numbers for values that many share.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// Equal values share a number for as long as somebody holds it.
 #[derive(Clone, Debug)]

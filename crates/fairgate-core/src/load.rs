@@ -33,11 +33,12 @@
 //! `Extremes` (in `extremes.rs`) finds it without looking at every flow. Sums for auto-tune are kept as Σsince and Σsince²,
 //! from which ΣD and ΣD² follow at any tick.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
-use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, View};
+use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Oldest, Pick, Touched, View};
 use crate::extremes::{Direction, Extremes, Point};
-use crate::requests::{Seq, Slot};
+use crate::requests::{Handle, Request, Seq};
 use crate::units::{Alpha, Ticks, Tokens};
 
 /// How much auto-tune moves alpha per tick, in millionths.
@@ -49,9 +50,12 @@ pub(crate) const HISTORY: usize = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) flows: Vec<FlowState>,
+    free: Vec<Local>,
     /// The trade-off now, in millionths.
     pub(crate) alpha: u32,
     auto_tune: bool,
+    /// Whether a request was ever in the node: its history begins with that.
+    begun: bool,
     max_wait: Option<u64>,
     /// The last totals of Q, oldest first.
     pub(crate) history: Vec<u128>,
@@ -66,9 +70,10 @@ pub(crate) struct Load {
 pub(crate) struct FlowState {
     /// The summed weights of what waits, in thousandths.
     pub(crate) depth: u64,
-    waiting: BTreeSet<(Seq, Slot)>,
-    /// When its oldest waiting request came.
-    since: u64,
+    /// Its oldest waiting request, as of the last look.
+    oldest: Option<Oldest>,
+    /// The tokens it was served: costs at grants, corrected when requests end.
+    pub(crate) got: i128,
     /// Its entry in `may_be_late`.
     late_key: Option<Seq>,
 }
@@ -108,8 +113,10 @@ impl Load {
     pub(crate) fn new(alpha: Alpha, auto_tune: bool, max_wait: Option<u64>) -> Self {
         Self {
             flows: Vec::new(),
+            free: Vec::new(),
             alpha: alpha.millionths(),
             auto_tune,
+            begun: false,
             max_wait,
             history: Vec::new(),
             totals: Totals::default(),
@@ -120,8 +127,27 @@ impl Load {
 
     /// Adds a flow.
     pub(crate) fn add(&mut self) -> Local {
+        if let Some(local) = self.free.pop() {
+            self.flows[local as usize] = FlowState::default();
+            return local;
+        }
         self.flows.push(FlowState::default());
         Local::try_from(self.flows.len() - 1).expect("flows fit in 32 bits")
+    }
+
+    /// Forgets a flow without requests: it carries nothing.
+    pub(crate) fn forget(&mut self, flow: Local) {
+        self.free.push(flow);
+    }
+
+    /// Whether the node is as it was at the start, where it has no flows.
+    pub(crate) fn is_fresh(&self) -> bool {
+        !self.auto_tune || !self.begun
+    }
+
+    /// There is, or was, a request in the node.
+    pub(crate) fn begin(&mut self) {
+        self.begun = true;
     }
 
     /// Whether a late flow may dispatch its oldest request here.
@@ -129,15 +155,9 @@ impl Load {
         self.max_wait.is_some()
     }
 
-    /// A flow's oldest waiting request.
-    pub(crate) fn oldest(&self, flow: Local) -> Option<Slot> {
-        self.flows[flow as usize].waiting.first().map(|(_, slot)| *slot)
-    }
-
     /// A flow's age now.
     pub(crate) fn age(&self, flow: Local, now: Ticks) -> u64 {
-        let state = &self.flows[flow as usize];
-        if state.waiting.is_empty() { 0 } else { now.0 - state.since }
+        self.flows[flow as usize].oldest.map_or(0, |oldest| now.0 - oldest.tick.0)
     }
 
     /// The direction in which the load function looks now.
@@ -152,11 +172,12 @@ impl Load {
         })
     }
 
-    /// The late flow that goes before all others, where there is one.
-    fn latest(&self, now: Ticks) -> Option<Local> {
+    /// The late flow that goes before all others, where there is one, with its oldest request.
+    fn latest(&self, now: Ticks) -> Option<(Local, Handle)> {
         let limit = self.max_wait?;
         let (_, flow) = self.may_be_late.first()?;
-        (self.age(*flow, now) >= limit).then_some(*flow)
+        let oldest = self.flows[*flow as usize].oldest?;
+        (now.0 - oldest.tick.0 >= limit).then_some((*flow, oldest.request))
     }
 
     /// Whether a late flow goes before all others now.
@@ -177,58 +198,45 @@ impl Load {
         let scale = u128::from(deepest.max(1)) * u128::from((now.0 - oldest).max(1));
         u64::try_from(direction.value(point.depth, point.since) / scale).ok()
     }
-
-    /// Keeps `since` and the sums true after the flow's oldest request changed.
-    fn refresh_age(&mut self, flow: Local, was_waiting: bool, cx: Context<'_>) {
-        let state = &mut self.flows[flow as usize];
-        if was_waiting {
-            self.totals.discount(state.since);
-        }
-        if let Some((_, slot)) = state.waiting.first() {
-            state.since = cx.requests.get(*slot).tick.0;
-            self.totals.count(state.since);
-        }
-    }
 }
 
 impl Arbiter for Load {
-    fn arrived(&mut self, flow: Local, slot: Slot, before: u32, cx: Context<'_>) {
-        let request = cx.requests.get(slot);
+    fn arrived(&mut self, flow: Local, request: &Request) -> bool {
         let weight = request.weight.thousandths();
-        let state = &mut self.flows[flow as usize];
-        state.depth += u64::from(weight);
-        state.waiting.insert((request.seq, slot));
+        self.begun = true;
+        self.flows[flow as usize].depth += u64::from(weight);
         self.totals.depth += u128::from(weight);
-        if before == 0 {
-            self.refresh_age(flow, false, cx);
-        }
+        true
     }
 
-    fn left(&mut self, flow: Local, slot: Slot, _remaining: u32, cx: Context<'_>) {
-        let request = cx.requests.get(slot);
+    fn left(&mut self, flow: Local, request: &Request, _remaining: u32) -> bool {
         let weight = request.weight.thousandths();
-        let state = &mut self.flows[flow as usize];
-        state.depth -= u64::from(weight);
+        self.flows[flow as usize].depth -= u64::from(weight);
         self.totals.depth -= u128::from(weight);
-        let was_oldest = state.waiting.first() == Some(&(request.seq, slot));
-        state.waiting.remove(&(request.seq, slot));
-        if was_oldest {
-            self.refresh_age(flow, true, cx);
-        }
+        true
     }
 
-    fn look(&mut self, flow: Local, view: View) {
+    fn look(&mut self, flow: Local, view: View, _cx: Context<'_>) {
         let state = &mut self.flows[flow as usize];
-        let point = view.head.map(|Head { seq, .. }| Point {
+        if state.oldest != view.oldest {
+            if let Some(before) = state.oldest {
+                self.totals.discount(before.tick.0);
+            }
+            if let Some(oldest) = view.oldest {
+                self.totals.count(oldest.tick.0);
+            }
+            state.oldest = view.oldest;
+        }
+        let point = view.head.zip(view.oldest).map(|(Head { seq, .. }, oldest)| Point {
             depth: state.depth,
-            since: state.since,
+            since: oldest.tick.0,
             seq,
             flow,
         });
         self.ready.set(flow, point);
         if self.max_wait.is_some() {
-            let oldest = state.waiting.first().map(|(seq, _)| *seq);
-            let key = oldest.filter(|_| point.is_some() && view.oldest_open);
+            let oldest = view.oldest.filter(|_| point.is_some() && view.oldest_open);
+            let key = oldest.map(|oldest| oldest.seq);
             if let Some(old) = state.late_key.filter(|_| state.late_key != key) {
                 self.may_be_late.remove(&(old, flow));
             }
@@ -240,21 +248,25 @@ impl Arbiter for Load {
     }
 
     fn pick(&mut self, cx: Context<'_>) -> Option<Pick> {
-        if let Some(flow) = self.latest(cx.ticks) {
-            return Some(Pick { flow, oldest: true });
+        if let Some((flow, oldest)) = self.latest(cx.ticks) {
+            return Some(Pick { flow, late: Some(oldest) });
         }
         let direction = self.direction(cx.ticks)?;
-        self.ready.furthest(direction).map(|flow| Pick { flow, oldest: false })
+        self.ready.furthest(direction).map(|flow| Pick { flow, late: None })
     }
 
-    fn charge(&mut self, _flow: Local, _cost: Tokens) -> u64 {
+    fn charge(&mut self, flow: Local, cost: Tokens) -> u64 {
+        self.flows[flow as usize].got += i128::from(cost.0);
         0
     }
 
-    fn settle(&mut self, _flow: Local, _ended: Ended) {}
+    fn settle(&mut self, flow: Local, ended: Ended) -> Touched {
+        self.flows[flow as usize].got += ended.error();
+        Touched::Nothing
+    }
 
     fn tick(&mut self, now: Ticks) {
-        if !self.auto_tune {
+        if !self.auto_tune || !self.begun {
             return;
         }
         if self.history.len() == HISTORY {

@@ -77,13 +77,17 @@
 //! prefers (an index by workspace finds them) or leave too little of the global budget for it (a heap by estimate
 //! does). Together O(N log N + (N + A) log P + A·K).
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
 mod explain;
 mod gap;
 mod ledger;
 mod snapshot;
 
+use alloc::collections::{BTreeMap, BinaryHeap};
 use core::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
 
 pub use explain::{
     Explanation, Loss, Margin, OutOfAgents, ProjectReason, ProjectReport, Share, TaskReason,

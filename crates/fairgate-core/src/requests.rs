@@ -1,29 +1,37 @@
-//! Every request that waits or flies: a slab, an index by id, and the waiting list in order of arrival.
+//! Every request that waits or is in flight: a slab under its handles, and the waiting list in order of arrival.
 //!
-//! The slab grows by chunks, never by copying, so a million waiting requests cost their own size and no more.
+//! The slab grows without copying, so a million waiting requests cost their own size and no more. What only
+//! a request in flight has lies in a slab of its own, whose entries are used again: granting allocates nothing.
 
-use core::hash::{Hash, Hasher};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use hashbrown::HashTable;
-
-use crate::attribute::{Attribute, Attributes};
+use crate::rate::Taken;
+use crate::slab::Slab;
 use crate::units::{Micros, TaskWeight, Ticks, Tokens};
 
-/// Where a request lies in the slab. A slot is used again once its request has ended.
+/// A request's number while it waits or is in flight: the lowest that was free when it was accepted.
+///
+/// Handles are given in the order of events, so every replica of a log gives the same ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot(pub(crate) u32);
+pub struct Handle(pub(crate) u32);
+
+impl Handle {
+    /// The handle as an index: shells keep what belongs to a request in a list under it.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// The order of accepted submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Seq(pub(crate) u64);
 
-const NO_SLOT: u32 = u32::MAX;
-const CHUNK: usize = 1024;
+const NONE: u32 = u32::MAX;
 
-/// A request that waits or flies.
+/// A request that waits or is in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) texts: Texts,
     pub(crate) seq: Seq,
     /// When it was submitted, on the journal's clock and on the pool's.
     pub(crate) at: Micros,
@@ -32,61 +40,66 @@ pub(crate) struct Request {
     pub(crate) input: Tokens,
     /// The most of its input that was cached on an eligible worker when it came.
     pub(crate) cached_best: Tokens,
+    /// What its grant takes from its worker's token rate.
+    pub(crate) quota: Tokens,
     pub(crate) priority: i64,
+    /// Its cached tokens by worker, sorted by name.
+    pub(crate) cached: Option<Box<CachedAt>>,
     pub(crate) weight: TaskWeight,
     /// The queue it waits in, or was dispatched from.
     pub(crate) queue: u32,
     /// Its demands on a worker, interned.
     pub(crate) want: u32,
+    /// Its neighbours in the pool's waiting list.
     prev: u32,
     next: u32,
-    /// Its cached tokens by worker, sorted by name.
-    pub(crate) cached: Option<Box<CachedAt>>,
-    pub(crate) flight: Option<Box<Flight>>,
+    /// Its neighbours in its queue, in order of arrival; see [`crate::queue`].
+    pub(crate) queue_prev: u32,
+    pub(crate) queue_next: u32,
+    flight: u32,
 }
 
 /// Cached input tokens by worker name, sorted.
 pub(crate) type CachedAt = Vec<(Box<str>, Tokens)>;
 
 /// What a granted request carries until it ends.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Flight {
     pub(crate) granted_at: Micros,
     /// The order of grants.
     pub(crate) number: u64,
-    /// The flows' generations on its path, innermost first; `None` where the tree that granted it is
-    /// gone, so that its end is charged nowhere.
-    pub(crate) generations: Option<Vec<u64>>,
+    /// The flows' generations on its path, innermost first.
+    pub(crate) generations: Vec<u64>,
+    /// Whether the tree that granted it is still there; where not, its end is charged nowhere.
+    pub(crate) charged: bool,
     pub(crate) place: Option<crate::workers::Place>,
     /// Its prefill tokens that its place still counts.
     pub(crate) prefill: Tokens,
+    /// What its grant took from its worker's token rate.
+    pub(crate) taken: Option<Taken>,
 }
 
 impl Request {
     /// A request as it arrives; it has no place in any list yet.
-    pub(crate) fn new(
-        id: &str,
-        attributes: &Attributes,
-        seq: Seq,
-        at: Micros,
-        tick: Ticks,
-    ) -> Self {
+    pub(crate) fn new(seq: Seq, at: Micros, tick: Ticks) -> Self {
         Self {
-            texts: Texts::pack(id, attributes),
             seq,
             at,
             tick,
             cost: Tokens(1),
             input: Tokens(1),
             cached_best: Tokens(0),
+            quota: Tokens(1),
             priority: 0,
+            cached: None,
             weight: TaskWeight::ONE,
             queue: 0,
             want: 0,
-            prev: NO_SLOT,
-            next: NO_SLOT,
-            cached: None,
-            flight: None,
+            prev: NONE,
+            next: NONE,
+            queue_prev: NONE,
+            queue_next: NONE,
+            flight: NONE,
         }
     }
 
@@ -98,105 +111,40 @@ impl Request {
             Err(_) => Tokens(0),
         }
     }
-}
 
-/// A request's id and attributes in one allocation: each present text behind its length.
-#[derive(Clone, Debug)]
-pub(crate) struct Texts(Box<[u8]>);
-
-impl Texts {
-    fn pack(id: &str, attributes: &Attributes) -> Self {
-        let texts = || Attribute::ALL.into_iter().filter_map(|a| attributes.get(a));
-        let packed = |text: &str| text.len() + length_bytes(text.len());
-        // Exactly as many bytes as it takes: a million of these wait.
-        let mut bytes = Vec::with_capacity(1 + packed(id) + texts().map(packed).sum::<usize>());
-        let present = Attribute::ALL
-            .into_iter()
-            .filter(|a| attributes.get(*a).is_some())
-            .fold(0u8, |mask, a| mask | 1 << a as u8);
-        bytes.push(present);
-        push_text(&mut bytes, id);
-        texts().for_each(|text| push_text(&mut bytes, text));
-        Self(bytes.into_boxed_slice())
+    /// Whether it was granted and has not ended.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.flight != NONE
     }
-
-    /// The request's id.
-    pub(crate) fn id(&self) -> &str {
-        read_text(&self.0[1..]).0
-    }
-
-    /// The request's attributes, unpacked.
-    pub(crate) fn attributes(&self) -> Attributes {
-        let mut attributes = Attributes::none();
-        let mut rest = read_text(&self.0[1..]).1;
-        for attribute in Attribute::ALL {
-            if self.0[0] & 1 << attribute as u8 != 0 {
-                let (text, after) = read_text(rest);
-                attributes.set(attribute, text.into());
-                rest = after;
-            }
-        }
-        attributes
-    }
-}
-
-/// How many bytes a length takes.
-fn length_bytes(length: usize) -> usize {
-    let bits = usize::BITS - length.leading_zeros();
-    bits.max(1).div_ceil(7) as usize
-}
-
-/// Lengths are written in groups of seven bits, lowest first.
-fn push_text(bytes: &mut Vec<u8>, text: &str) {
-    let mut length = text.len();
-    loop {
-        let low = length.to_le_bytes()[0] & 0x7f;
-        length >>= 7;
-        if length == 0 {
-            bytes.push(low);
-            break;
-        }
-        bytes.push(low | 0x80);
-    }
-    bytes.extend_from_slice(text.as_bytes());
-}
-
-fn read_text(bytes: &[u8]) -> (&str, &[u8]) {
-    let mut length = 0usize;
-    let mut used = 0;
-    for byte in bytes {
-        length |= usize::from(byte & 0x7f) << (7 * used);
-        used += 1;
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    let (text, rest) = bytes[used..].split_at(length);
-    (core::str::from_utf8(text).unwrap_or_default(), rest)
 }
 
 /// The requests of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    chunks: Vec<Vec<Option<Request>>>,
-    free: Vec<u32>,
-    by_id: HashTable<u32>,
+    slab: Slab<Request>,
+    free: FreeHandles,
+    /// How many handles were ever in use at once.
+    handles: u32,
+    flights: Vec<Flight>,
+    free_flights: Vec<u32>,
     first_waiting: u32,
     last_waiting: u32,
     waiting: u64,
-    flying: u64,
+    in_flight: u64,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
         Self {
-            chunks: Vec::new(),
-            free: Vec::new(),
-            by_id: HashTable::new(),
-            first_waiting: NO_SLOT,
-            last_waiting: NO_SLOT,
+            slab: Slab::default(),
+            free: FreeHandles::default(),
+            handles: 0,
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            first_waiting: NONE,
+            last_waiting: NONE,
             waiting: 0,
-            flying: 0,
+            in_flight: 0,
         }
     }
 
@@ -205,195 +153,304 @@ impl Requests {
         self.waiting
     }
 
-    /// How many requests fly.
-    pub(crate) fn flying(&self) -> u64 {
-        self.flying
+    /// How many requests are in flight.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
     }
 
-    /// Takes a request in; it neither waits nor flies before it is told so.
-    pub(crate) fn insert(&mut self, request: Request) -> Slot {
-        let slot = self.free.pop().unwrap_or_else(|| self.grow());
-        let hash = hash_id(request.texts.id());
-        let (chunk, index) = locate(slot);
-        self.chunks[chunk][index] = Some(request);
-        let chunks = &self.chunks;
-        self.by_id.insert_unique(hash, slot, |s| hash_id(id_of(chunks, *s)));
-        Slot(slot)
+    /// Takes a request in; it neither waits nor is in flight yet.
+    pub(crate) fn insert(&mut self, request: Request) -> Handle {
+        let handle = self.free.take_lowest().unwrap_or_else(|| self.grow());
+        self.slab.put(handle, request);
+        Handle(handle)
+    }
+
+    /// Takes a request in under the handle that it had; says whether that was free.
+    pub(crate) fn insert_at(&mut self, handle: Handle, request: Request) -> bool {
+        while self.handles <= handle.0 {
+            let new = self.grow();
+            self.free.put(new);
+        }
+        let free = self.free.take(handle.0);
+        if free {
+            self.slab.put(handle.0, request);
+        }
+        free
     }
 
     fn grow(&mut self) -> u32 {
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
-        }
-        let before = (self.chunks.len() - 1) * CHUNK;
-        let chunk = self.chunks.last_mut().expect("a chunk was just made");
-        chunk.push(None);
-        u32::try_from(before + chunk.len() - 1).expect("fewer than 2^32 requests at once")
+        self.handles = self.handles.checked_add(1).expect("fewer than 2^32 requests at once");
+        self.handles - 1
     }
 
-    /// Forgets a request that neither waits nor flies any more.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Request {
-        let (chunk, index) = locate(slot.0);
-        let request = self.chunks[chunk][index].take().expect("a live slot");
-        let hash = hash_id(request.texts.id());
-        if let Ok(entry) = self.by_id.find_entry(hash, |s| *s == slot.0) {
-            entry.remove();
-        }
-        self.free.push(slot.0);
-        request
+    /// Forgets a request that neither waits nor is in flight any more.
+    pub(crate) fn remove(&mut self, handle: Handle) {
+        self.slab.clear(handle.0);
+        self.free.put(handle.0);
     }
 
-    /// The request of that id, waiting or flying.
-    pub(crate) fn find(&self, id: &str) -> Option<Slot> {
-        self.by_id.find(hash_id(id), |s| id_of(&self.chunks, *s) == id).map(|s| Slot(*s))
+    /// Whether a request has this handle.
+    pub(crate) fn is_live(&self, handle: Handle) -> bool {
+        self.slab.get(handle.0).is_some()
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> &Request {
-        let (chunk, index) = locate(slot.0);
-        self.chunks[chunk][index].as_ref().expect("a live slot")
+    pub(crate) fn get(&self, handle: Handle) -> &Request {
+        self.slab.get(handle.0).expect("a live handle")
     }
 
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> &mut Request {
-        let (chunk, index) = locate(slot.0);
-        self.chunks[chunk][index].as_mut().expect("a live slot")
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> &mut Request {
+        self.slab.get_mut(handle.0).expect("a live handle")
+    }
+
+    /// What a request in flight carries.
+    pub(crate) fn flight(&self, handle: Handle) -> Option<&Flight> {
+        self.flights.get(self.get(handle).flight as usize)
+    }
+
+    pub(crate) fn flight_mut(&mut self, handle: Handle) -> Option<&mut Flight> {
+        let flight = self.get(handle).flight;
+        self.flights.get_mut(flight as usize)
     }
 
     /// Appends a request to the waiting list. Requests start to wait in seq order.
-    pub(crate) fn start_waiting(&mut self, slot: Slot) {
+    pub(crate) fn start_waiting(&mut self, handle: Handle) {
         let last = self.last_waiting;
-        let request = self.get_mut(slot);
+        let request = self.get_mut(handle);
         request.prev = last;
-        request.next = NO_SLOT;
+        request.next = NONE;
         match last {
-            NO_SLOT => self.first_waiting = slot.0,
-            last => self.get_mut(Slot(last)).next = slot.0,
+            NONE => self.first_waiting = handle.0,
+            last => self.get_mut(Handle(last)).next = handle.0,
         }
-        self.last_waiting = slot.0;
+        self.last_waiting = handle.0;
         self.waiting += 1;
     }
 
     /// Takes a request out of the waiting list.
-    pub(crate) fn stop_waiting(&mut self, slot: Slot) {
+    pub(crate) fn stop_waiting(&mut self, handle: Handle) {
         let (prev, next) = {
-            let request = self.get(slot);
+            let request = self.get(handle);
             (request.prev, request.next)
         };
         match prev {
-            NO_SLOT => self.first_waiting = next,
-            prev => self.get_mut(Slot(prev)).next = next,
+            NONE => self.first_waiting = next,
+            prev => self.get_mut(Handle(prev)).next = next,
         }
         match next {
-            NO_SLOT => self.last_waiting = prev,
-            next => self.get_mut(Slot(next)).prev = prev,
+            NONE => self.last_waiting = prev,
+            next => self.get_mut(Handle(next)).prev = prev,
         }
         self.waiting -= 1;
     }
 
-    /// Starts a flight.
-    pub(crate) fn start_flying(&mut self, slot: Slot, flight: Flight) {
-        self.get_mut(slot).flight = Some(Box::new(flight));
-        self.flying += 1;
+    /// Puts a request in flight. What it carries is an entry that another left behind, with fields to be set and
+    /// `generations` empty.
+    pub(crate) fn start_flight(&mut self, handle: Handle) -> &mut Flight {
+        let index = self.free_flights.pop().unwrap_or_else(|| {
+            self.flights.push(Flight::default());
+            u32::try_from(self.flights.len() - 1).expect("fewer than 2^32 requests at once")
+        });
+        self.get_mut(handle).flight = index;
+        self.in_flight += 1;
+        let flight = &mut self.flights[index as usize];
+        flight.generations.clear();
+        flight
     }
 
     /// Ends a flight and forgets the request.
-    pub(crate) fn land(&mut self, slot: Slot) -> Request {
-        self.flying -= 1;
-        self.remove(slot)
+    pub(crate) fn land(&mut self, handle: Handle) {
+        self.in_flight -= 1;
+        self.free_flights.push(self.get(handle).flight);
+        self.remove(handle);
     }
 
     /// The request that has waited longest.
-    pub(crate) fn oldest_waiting(&self) -> Option<Slot> {
-        (self.first_waiting != NO_SLOT).then_some(Slot(self.first_waiting))
+    pub(crate) fn oldest_waiting(&self) -> Option<Handle> {
+        (self.first_waiting != NONE).then_some(Handle(self.first_waiting))
     }
 
     /// The waiting requests in seq order.
-    pub(crate) fn waiting_slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        core::iter::successors(self.oldest_waiting(), |slot| {
-            let next = self.get(*slot).next;
-            (next != NO_SLOT).then_some(Slot(next))
+    pub(crate) fn waiting_handles(&self) -> impl Iterator<Item = Handle> + '_ {
+        core::iter::successors(self.oldest_waiting(), |handle| {
+            let next = self.get(*handle).next;
+            (next != NONE).then_some(Handle(next))
         })
     }
 
-    /// The flying requests, in the order in which they were granted.
-    pub(crate) fn flying_slots(&self) -> Vec<Slot> {
-        let mut slots: Vec<(u64, Slot)> = Vec::new();
-        for (c, chunk) in self.chunks.iter().enumerate() {
-            for (i, request) in chunk.iter().enumerate() {
-                if let Some(flight) = request.as_ref().and_then(|r| r.flight.as_ref()) {
-                    let slot = u32::try_from(c * CHUNK + i).expect("slots fit");
-                    slots.push((flight.number, Slot(slot)));
-                }
+    /// The requests in flight, in the order in which they were granted.
+    pub(crate) fn handles_in_flight(&self) -> Vec<Handle> {
+        let mut handles: Vec<(u64, Handle)> = Vec::new();
+        for (handle, request) in self.slab.iter() {
+            if let Some(flight) = self.flights.get(request.flight as usize) {
+                handles.push((flight.number, Handle(handle)));
             }
         }
-        slots.sort_unstable();
-        slots.into_iter().map(|(_, slot)| slot).collect()
+        handles.sort_unstable();
+        handles.into_iter().map(|(_, handle)| handle).collect()
     }
 }
 
-fn locate(slot: u32) -> (usize, usize) {
-    (slot as usize / CHUNK, slot as usize % CHUNK)
+/// The free handles. The lowest is at hand, for most often there is only that one.
+#[derive(Clone, Debug, Default)]
+struct FreeHandles {
+    lowest: Option<u32>,
+    others: HandleSet,
 }
 
-fn id_of(chunks: &[Vec<Option<Request>>], slot: u32) -> &str {
-    let (chunk, index) = locate(slot);
-    chunks[chunk][index].as_ref().map_or("", |r| r.texts.id())
+impl FreeHandles {
+    fn put(&mut self, handle: u32) {
+        match self.lowest {
+            None => self.lowest = Some(handle),
+            Some(lowest) if handle < lowest => {
+                self.others.put(lowest);
+                self.lowest = Some(handle);
+            }
+            Some(lowest) if handle > lowest => self.others.put(handle),
+            Some(_) => {}
+        }
+    }
+
+    fn take_lowest(&mut self) -> Option<u32> {
+        let lowest = self.lowest.take();
+        if lowest.is_some() {
+            self.lowest = self.others.take_lowest();
+        }
+        lowest
+    }
+
+    /// Takes a handle where it is free.
+    fn take(&mut self, handle: u32) -> bool {
+        if self.lowest == Some(handle) {
+            self.take_lowest();
+            return true;
+        }
+        self.others.take(handle)
+    }
 }
 
-/// The index is only ever asked by id, so its order can decide nothing. SipHash 2-4 with fixed keys: the same on
-/// every machine, and hostile ids that collide are dear to find.
-fn hash_id(id: &str) -> u64 {
-    #[allow(
-        deprecated,
-        reason = "deprecated in favour of a random state, which the core must not have"
-    )]
-    let mut hasher = core::hash::SipHasher::new_with_keys(0x6661_6972, 0x6761_7465);
-    id.hash(&mut hasher);
-    hasher.finish()
+/// A set of handles as a tree of bits: a bit of `levels[k + 1]` says whether a word of `levels[k]` has any. Finding the
+/// lowest takes one step per level; six levels are enough for 2³² handles.
+#[derive(Clone, Debug, Default)]
+struct HandleSet {
+    len: usize,
+    levels: [Vec<u64>; 6],
+}
+
+impl HandleSet {
+    fn put(&mut self, handle: u32) {
+        let mut index = handle as usize;
+        for (depth, level) in self.levels.iter_mut().enumerate() {
+            let (had_it, had_any) = set_bit(level, index);
+            if depth == 0 && !had_it {
+                self.len += 1;
+            }
+            if had_any {
+                return;
+            }
+            index /= 64;
+        }
+    }
+
+    fn take_lowest(&mut self) -> Option<u32> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut index = 0;
+        for level in self.levels.iter().rev() {
+            let word = *level.get(index)?;
+            if word == 0 {
+                return None;
+            }
+            index = index * 64 + word.trailing_zeros() as usize;
+        }
+        let handle = u32::try_from(index).ok()?;
+        self.take(handle).then_some(handle)
+    }
+
+    /// Takes a handle where it is free.
+    fn take(&mut self, handle: u32) -> bool {
+        let mut index = handle as usize;
+        for (depth, level) in self.levels.iter_mut().enumerate() {
+            let Some(word) = level.get_mut(index / 64) else { return false };
+            let bit = 1 << (index % 64);
+            if depth == 0 {
+                if *word & bit == 0 {
+                    return false;
+                }
+                self.len -= 1;
+            }
+            *word &= !bit;
+            if *word != 0 {
+                return true;
+            }
+            index /= 64;
+        }
+        true
+    }
+}
+
+/// Sets a bit; says whether it was set, and whether its word had any.
+fn set_bit(words: &mut Vec<u64>, index: usize) -> (bool, bool) {
+    if words.len() <= index / 64 {
+        words.resize(index / 64 + 1, 0);
+    }
+    let word = &mut words[index / 64];
+    let bit = 1 << (index % 64);
+    let had = (*word & bit != 0, *word != 0);
+    *word |= bit;
+    had
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeSet;
+
     use super::*;
 
+    /// Against an ordered set, over a fixed pseudo-random walk through several levels.
     #[test]
-    fn texts_come_back_as_they_were_packed_and_take_no_more_than_they_need() {
-        for length in [0, 1, 127, 128, 16_383, 16_384, 70_000] {
-            let long = "ä".repeat(length);
-            let attributes = Attributes::none()
-                .with(Attribute::Class, &long)
-                .with(Attribute::Session, "")
-                .with(Attribute::Key, "k");
-            let texts = Texts::pack(&long, &attributes);
-            assert_eq!(texts.id(), long);
-            assert_eq!(texts.attributes(), attributes);
-            let bytes = |text: &str| text.len() + length_bytes(text.len());
-            assert_eq!(texts.0.len(), 1 + 2 * bytes(&long) + bytes("") + bytes("k"));
+    fn the_lowest_free_handle_is_given() {
+        let (mut free, mut model) = (FreeHandles::default(), BTreeSet::new());
+        let mut state = 7u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 33) % below
+        };
+        for step in 0..60_000u64 {
+            let handle = next(if step % 1000 < 500 { 300 } else { 20_000 }) as u32;
+            match next(3) {
+                0 => assert_eq!(free.take_lowest(), model.pop_first()),
+                1 => assert_eq!(free.take(handle), model.remove(&handle)),
+                _ => {
+                    free.put(handle);
+                    model.insert(handle);
+                }
+            }
         }
     }
 
-    /// Over several chunks, with slots used again: each id is found where its request lies.
+    /// Over several chunks, with handles used again: each request lies where its handle says.
     #[test]
     fn requests_keep_their_places_over_chunks() {
+        const CHUNK: usize = 1024;
         let mut requests = Requests::new();
-        let enter = |requests: &mut Requests, id: usize| {
-            let (none, seq) = (Attributes::none(), Seq(id as u64));
-            let slot =
-                requests.insert(Request::new(&id.to_string(), &none, seq, Micros(0), Ticks(0)));
-            requests.start_waiting(slot);
+        let enter = |requests: &mut Requests, seq: usize| {
+            let handle = requests.insert(Request::new(Seq(seq as u64), Micros(0), Ticks(0)));
+            requests.start_waiting(handle);
+            handle
         };
-        (0..3 * CHUNK).for_each(|id| enter(&mut requests, id));
-        for id in (0..3 * CHUNK).step_by(3) {
-            let slot = requests.find(&id.to_string()).expect("it waits");
-            requests.stop_waiting(slot);
-            assert_eq!(requests.remove(slot).texts.id(), id.to_string());
+        let handles: Vec<_> = (0..3 * CHUNK).map(|seq| enter(&mut requests, seq)).collect();
+        for handle in handles.iter().step_by(3) {
+            requests.stop_waiting(*handle);
+            assert_eq!(requests.get(*handle).seq.0, u64::from(handle.0));
+            requests.remove(*handle);
         }
-        (3 * CHUNK..4 * CHUNK).for_each(|id| enter(&mut requests, id));
-        for id in 0..4 * CHUNK {
-            let found = requests.find(&id.to_string()).map(|slot| requests.get(slot).seq.0);
-            let there = id >= 3 * CHUNK || id % 3 != 0;
-            assert_eq!(found, there.then_some(id as u64), "{id}");
-        }
-        let waiting: Vec<u64> = requests.waiting_slots().map(|s| requests.get(s).seq.0).collect();
+        let again: Vec<_> = (3 * CHUNK..4 * CHUNK).map(|seq| enter(&mut requests, seq)).collect();
+        assert_eq!(
+            again.iter().map(|h| h.0).collect::<Vec<_>>(),
+            (0..3 * CHUNK as u32).step_by(3).collect::<Vec<_>>()
+        );
+        let waiting: Vec<u64> = requests.waiting_handles().map(|h| requests.get(h).seq.0).collect();
         assert!(waiting.is_sorted() && waiting.len() as u64 == requests.waiting());
     }
 }

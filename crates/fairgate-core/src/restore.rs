@@ -3,21 +3,29 @@
 //! A snapshot may come from outside, so nothing in it is believed: whatever it holds, the result is a pool in a state
 //! that a pool can be in, whose arithmetic stays in range, or an error that names the field.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::fmt;
-use std::collections::BTreeSet;
 
+use crate::engine::{Engine, Limits, context};
 use crate::event::{MAX_RANKS, WorkerState};
 use crate::load::HISTORY;
-use crate::policy::Node;
-use crate::pool::{Limits, Pool, context};
-use crate::requests::{Flight, Request, Requests, Seq};
+use crate::meter::{CapMeter, FlowMeter, NodeMeter};
+use crate::names::Names;
+use crate::pool::{Book, Entry, Pool};
+use crate::rate::{Rate, Taken};
+use crate::requests::{Handle, Request, Requests, Seq};
 use crate::share::{BoundState, FlowState};
 use crate::snapshot::{
-    FlowSnapshot, NodeCounters, NodeSnapshot, RequestSnapshot, ShareFlowSnapshot, Snapshot,
-    WorkersSnapshot,
+    CapUseSnapshot, ClassSnapshot, FlowMeterSnapshot, FlowSnapshot, LevelSnapshot, NodeCounters,
+    NodeMeterSnapshot, NodeSnapshot, RequestSnapshot, ShareFlowSnapshot, Snapshot, WorkersSnapshot,
 };
-use crate::tree::{Child, Directives, Discipline, Tree};
-use crate::units::{Micros, Ticks};
+use crate::tree::{Child, Discipline, Tree};
+use crate::units::{Micros, PerMinute, Ticks};
 use crate::workers::{Place, Want, Worker, Workers};
 
 /// A snapshot that describes no pool.
@@ -41,10 +49,14 @@ impl core::error::Error for RestoreError {}
 const MAX_TICKS: u64 = 1 << 44;
 /// Scores stay below this; no pool that ever ran comes near it, nor near the others.
 const MAX_SCORE: u128 = 1 << 120;
-/// A share flow's tokens stay below this, so that what they add to its score is a score.
+/// A flow's tokens stay below this, so that what they add to its score is a score.
 const MAX_TOKENS: u128 = 1 << 88;
-/// Deficits stay between this and its negative, so that what a ring gives, summed up, fits in 128 bits.
-const MAX_DEFICIT: u128 = 1 << 96;
+/// Deficits stay below this: a cost and a quantum.
+const MAX_DEFICIT: u128 = 1 << 65;
+/// Handles stay below this, so that finding the free ones takes no time worth mentioning.
+const MAX_HANDLE: u32 = 1 << 26;
+/// Counters of events stay below this.
+const MAX_COUNT: u64 = 1 << 63;
 
 fn ensure(holds: bool, field: &str, problem: &'static str) -> Result<(), RestoreError> {
     match holds {
@@ -57,20 +69,11 @@ impl Pool {
     /// A pool that goes on where the snapshot was taken.
     pub fn restore(snapshot: Snapshot) -> Result<Self, RestoreError> {
         check_clock(&snapshot)?;
-        let workers = restore_workers(snapshot.workers.as_ref())?;
-        let mut directives = Directives::default();
-        for (by, name) in snapshot.holds {
-            directives.held[by as usize].insert(name);
-        }
-        for (by, name, weight) in snapshot.weights {
-            directives.weights[by as usize].insert(name, weight);
-        }
-        for (by, name, cap) in snapshot.caps {
-            directives.caps[by as usize].insert(name, cap);
-        }
+        let workers = restore_workers(snapshot.workers.as_ref(), snapshot.now)?;
+        let names = restore_names(&snapshot)?;
         let bounded = snapshot.max_queue.is_some();
-        let tree = Tree::new(&snapshot.policy, snapshot.busy, directives, bounded);
-        let mut pool = Self {
+        let tree = Tree::new(&snapshot.policy, snapshot.busy, names, bounded);
+        let engine = Engine {
             limits: Limits {
                 max_queue: snapshot.max_queue,
                 queue_timeout: snapshot.queue_timeout,
@@ -87,6 +90,7 @@ impl Pool {
             workers,
             tree,
         };
+        let mut pool = Self { engine, book: Book::default() };
         // The requests first, into a tree at rest, so that entering moves no counter that counts.
         let (mut last_seq, mut last_at, mut last_tick) = (None, Micros(0), Ticks(0));
         for (i, request) in snapshot.requests.into_iter().enumerate() {
@@ -101,88 +105,120 @@ impl Pool {
             (last_seq, last_at, last_tick) = (Some(request.seq), request.at, request.tick);
             pool.restore_request(request, &field)?;
         }
-        let mut listed = vec![false; pool.tree.flows.len()];
-        restore_node(&mut pool.tree, 0, snapshot.root, "root", &mut listed)?;
-        check_listed(&pool.tree, &listed)?;
-        check_pending(&pool)?;
-        pool.tree.look(&mut pool.workers, context!(pool));
+        let engine = &mut pool.engine;
+        let mut listed = vec![false; engine.tree.flows.len()];
+        restore_node(&mut engine.tree, 0, snapshot.root, "root", &mut listed, engine.now)?;
+        check_listed(&engine.tree, &listed)?;
+        check_pending(engine)?;
+        engine.tree.look(&mut engine.workers, context!(engine));
+        // Flows without requests are remembered in order of their scores.
+        engine.tree.emptied = engine.tree.live_flows();
+        engine.tree.forget(&mut engine.workers);
         Ok(pool)
     }
 
     fn restore_request(&mut self, from: RequestSnapshot, field: &str) -> Result<(), RestoreError> {
         check_request(&from, self, field)?;
+        let engine = &mut self.engine;
         let want = Want { pin: from.pin, allow: from.allow, requires: from.requires };
-        let mut request =
-            Request::new(&from.id, &from.attributes, Seq(from.seq), from.at, from.tick);
+        let mut request = Request::new(Seq(from.seq), from.at, from.tick);
         request.cost = from.cost;
         request.input = from.input;
         request.cached_best = from.cached_best;
+        request.quota = from.quota;
         request.priority = from.priority;
         request.weight = from.weight;
         request.cached = (!from.cached.is_empty()).then(|| Box::new(from.cached));
-        request.want = self.workers.intern(&want.sorted());
-        let slot = self.requests.insert(request);
-        let queue = match from.flight {
-            None => {
-                self.requests.start_waiting(slot);
-                self.workers.starts_to_wait(self.requests.get(slot).want);
-                self.tree.enter(slot, &from.attributes, context!(self))
-            }
-            Some(flight) => {
-                let queue = self.tree.enter_flying(&from.attributes);
-                let levels = self.tree.flows_around(queue).count();
-                let fits = flight.generations.as_ref().is_none_or(|g| g.len() == levels);
-                ensure(fits, &format!("{field}.flight.generations"), "one for each level")?;
-                let place = flight.place.map(|(worker, rank)| Place { worker, rank });
-                if let Some(place) = place {
-                    self.workers.board_again(place, flight.prefill);
-                }
-                let flight = Flight {
-                    granted_at: flight.granted_at,
-                    number: flight.number,
-                    generations: flight.generations,
-                    place,
-                    prefill: flight.prefill,
-                };
-                self.requests.start_flying(slot, flight);
-                queue
-            }
+        request.want = engine.workers.intern(&want.sorted());
+        request.queue = engine.tree.queue_for(&from.attributes);
+        let (want, queue) = (request.want, request.queue);
+        let handle = Handle(from.handle);
+        let free = engine.requests.insert_at(handle, request);
+        ensure(free, &format!("{field}.handle"), "is there twice")?;
+        self.book.insert(handle, Entry { id: from.id, attributes: from.attributes });
+        let Some(flight) = from.flight else {
+            engine.requests.start_waiting(handle);
+            engine.workers.starts_to_wait(want);
+            engine.tree.enter(handle, &mut engine.requests, engine.now);
+            return Ok(());
         };
-        self.requests.get_mut(slot).queue = queue;
+        engine.tree.enter_in_flight(queue, engine.now);
+        let levels = engine.tree.flows_around(queue).count();
+        let fits = flight.generations.as_ref().is_none_or(|g| g.len() == levels);
+        ensure(fits, &format!("{field}.flight.generations"), "one for each level")?;
+        let place = flight.place.map(|(worker, rank)| Place { worker, rank });
+        if let Some(place) = place {
+            engine.workers.board_again(place, flight.prefill);
+        }
+        let restored = engine.requests.start_flight(handle);
+        restored.granted_at = flight.granted_at;
+        restored.number = flight.number;
+        restored.charged = flight.generations.is_some();
+        restored.generations = flight.generations.unwrap_or_default();
+        restored.place = place;
+        restored.prefill = flight.prefill;
+        restored.taken = flight.taken.map(|(epoch, units)| Taken { epoch, units });
         Ok(())
     }
 }
 
 fn check_clock(snapshot: &Snapshot) -> Result<(), RestoreError> {
     ensure(snapshot.ticks.0 < MAX_TICKS, "ticks", "must be below 2^44")?;
-    ensure(snapshot.next_seq < 1 << 63, "next_seq", "must be below 2^63")?;
-    ensure(snapshot.grants < 1 << 63, "grants", "must be below 2^63")
+    ensure(snapshot.next_seq < MAX_COUNT, "next_seq", "must be below 2^63")?;
+    ensure(snapshot.grants < MAX_COUNT, "grants", "must be below 2^63")
 }
 
 fn check_request(request: &RequestSnapshot, pool: &Pool, field: &str) -> Result<(), RestoreError> {
     let ensure = |holds, name: &str, problem| ensure(holds, &format!("{field}.{name}"), problem);
-    ensure(pool.requests.find(&request.id).is_none(), "id", "is there twice")?;
-    ensure(request.seq < pool.next_seq, "seq", "must be below next_seq")?;
-    ensure(request.at <= pool.now, "at", "is after the snapshot's time")?;
-    ensure(request.tick <= pool.ticks, "tick", "is after the snapshot's ticks")?;
+    let engine = &pool.engine;
+    ensure(pool.book.find(&request.id).is_none(), "id", "is there twice")?;
+    ensure(request.handle < MAX_HANDLE, "handle", "must be below 2^26")?;
+    ensure(request.seq < engine.next_seq, "seq", "must be below next_seq")?;
+    ensure(request.at <= engine.now, "at", "is after the snapshot's time")?;
+    ensure(request.tick <= engine.ticks, "tick", "is after the snapshot's ticks")?;
     ensure(request.cost.0 > 0, "cost", "must be 1 or more")?;
     ensure(request.cached_best <= request.input, "cached_best", "is more than the input")?;
     let sorted = request.cached.windows(2).all(|pair| pair[0].0 < pair[1].0);
     ensure(sorted, "cached", "must be sorted by worker, each once")?;
     if let Some(flight) = &request.flight {
-        ensure(flight.number < pool.grants, "flight.number", "must be below grants")?;
-        ensure(flight.granted_at <= pool.now, "flight.granted_at", "is after the snapshot's time")?;
+        ensure(flight.number < engine.grants, "flight.number", "must be below grants")?;
+        let in_time = flight.granted_at <= engine.now;
+        ensure(in_time, "flight.granted_at", "is after the snapshot's time")?;
         ensure(flight.prefill <= request.input, "flight.prefill", "is more than the input")?;
         let in_range = flight.place.is_none_or(|(_, rank)| rank < MAX_RANKS);
         ensure(in_range, "flight.place", "no worker has so many ranks")?;
-        let next = pool.workers.next_number;
+        let next = engine.workers.next_number;
         let known = flight.place.is_none_or(|(worker, _)| worker < next);
         ensure(known, "flight.place", "its worker has not come yet")?;
+        let sane = flight.taken.is_none_or(|(_, units)| units.unsigned_abs() < MAX_SCORE);
+        ensure(sane, "flight.taken", "must be between -2^120 and 2^120")?;
     }
     Ok(())
 }
 
-fn restore_workers(snapshot: Option<&WorkersSnapshot>) -> Result<Workers, RestoreError> {
+fn restore_names(snapshot: &Snapshot) -> Result<Names, RestoreError> {
+    let mut names = Names::default();
+    for (by, name) in &snapshot.holds {
+        let number = names.intern(*by, name);
+        names.list[number as usize].said.held = true;
+    }
+    for (by, name, weight) in &snapshot.weights {
+        let number = names.intern(*by, name);
+        names.list[number as usize].said.weight = Some(*weight);
+    }
+    for (i, cap) in snapshot.caps.iter().enumerate() {
+        let number = names.intern(cap.by, &cap.flow);
+        let name = &mut names.list[number as usize];
+        name.said.cap = Some(cap.slots);
+        name.cap_meter = cap_meter(cap.cap_use, snapshot.now, &format!("caps[{i}]"))?;
+    }
+    Ok(names)
+}
+
+fn restore_workers(
+    snapshot: Option<&WorkersSnapshot>,
+    now: Micros,
+) -> Result<Workers, RestoreError> {
     let mut workers = Workers::new();
     let Some(snapshot) = snapshot else { return Ok(workers) };
     ensure(snapshot.next_number < 1 << 31, "workers.next_number", "must be below 2^31")?;
@@ -190,17 +226,58 @@ fn restore_workers(snapshot: Option<&WorkersSnapshot>) -> Result<Workers, Restor
     workers.next_number = snapshot.next_number;
     let mut names = BTreeSet::new();
     let mut last = None;
-    for (i, (number, change)) in snapshot.list.iter().enumerate() {
+    for (i, from) in snapshot.list.iter().enumerate() {
         let field = format!("workers.list[{i}]");
-        ensure(last < Some(*number), &field, "numbers must rise from worker to worker")?;
-        ensure(*number < snapshot.next_number, &field, "its number must be below next_number")?;
-        ensure(names.insert(&change.name), &field, "its name is there twice")?;
-        ensure(change.ranks.unwrap_or(1) <= MAX_RANKS, &field, "it has too many ranks")?;
-        ensure(change.state != Some(WorkerState::Gone), &field, "a gone worker is not listed")?;
-        last = Some(*number);
-        workers.add(*number, Worker::from_change(change));
+        let said = &from.said;
+        ensure(last < Some(from.number), &field, "numbers must rise from worker to worker")?;
+        ensure(from.number < snapshot.next_number, &field, "its number must be below next_number")?;
+        ensure(names.insert(&said.name), &field, "its name is there twice")?;
+        ensure(said.ranks.unwrap_or(1) <= MAX_RANKS, &field, "it has too many ranks")?;
+        ensure(said.state != Some(WorkerState::Gone), &field, "a gone worker is not listed")?;
+        ensure(from.epochs < MAX_COUNT, &field, "epochs: must be below 2^63")?;
+        last = Some(from.number);
+        let mut worker = Worker::from_change(said, now);
+        worker.epochs = from.epochs;
+        let burst = worker.burst;
+        let restore = |per_minute: Option<Option<PerMinute>>, level: Option<LevelSnapshot>| {
+            let (per_minute, level) = match (per_minute.flatten(), level) {
+                (Some(per_minute), Some(level)) => (per_minute, level),
+                (None, None) => return Ok(None),
+                _ => return ensure(false, &field, "a rate has a level").map(|()| None),
+            };
+            ensure(level.epoch <= from.epochs, &field, "a level's epoch is one of its worker's")?;
+            let mut rate = Rate::new(per_minute, burst, now, level.epoch);
+            rate.level = level.level;
+            rate.confine(burst);
+            ensure(rate.level == level.level, &field, "a level is out of its bounds")?;
+            Ok(Some(rate))
+        };
+        worker.requests = restore(said.requests_per_minute, from.requests)?;
+        worker.tokens = restore(said.tokens_per_minute, from.tokens)?;
+        workers.add(from.number, worker);
+        workers.relimit(from.number, now);
     }
     Ok(workers)
+}
+
+fn node_meter(from: NodeMeterSnapshot, field: &str) -> Result<NodeMeter, RestoreError> {
+    let sane = from.volume.unsigned_abs() < MAX_SCORE && from.widest < MAX_SCORE;
+    ensure(sane, field, "meter: must be within 2^120")?;
+    Ok(NodeMeter::restored(from.volume, from.widest))
+}
+
+fn flow_meter(from: FlowMeterSnapshot, field: &str) -> Result<FlowMeter, RestoreError> {
+    let sane = from.due.unsigned_abs() < MAX_SCORE
+        && from.got.unsigned_abs() < MAX_SCORE
+        && from.current < MAX_SCORE
+        && from.worst < MAX_SCORE;
+    ensure(sane, field, "meter: must be within 2^120")?;
+    Ok(FlowMeter::restored(from.due, from.got, from.current, from.worst))
+}
+
+fn cap_meter(from: CapUseSnapshot, now: Micros, field: &str) -> Result<CapMeter, RestoreError> {
+    ensure(from.used.max(from.allowed) < 1 << 127, field, "cap_use: must be below 2^127")?;
+    Ok(CapMeter::restored(from.used, from.allowed, now))
 }
 
 /// `listed`: the flows that have requests, each with whether the snapshot has come to it.
@@ -210,29 +287,39 @@ fn restore_node(
     from: NodeSnapshot,
     field: &str,
     listed: &mut [bool],
+    now: Micros,
 ) -> Result<(), RestoreError> {
     let state = &mut tree.nodes[node as usize];
     match (&mut state.discipline, from.state) {
-        (Discipline::Drr(drr), NodeCounters::Drr { cursor, stayed, deficits }) => {
+        (Discipline::Drr(drr), NodeCounters::Drr { cursor, stayed, classes, meter }) => {
             ensure((cursor as usize) < drr.classes.len(), field, "cursor: there is no such class")?;
-            ensure(deficits.len() == drr.classes.len(), field, "deficits: one for each class")?;
+            ensure(classes.len() == drr.classes.len(), field, "classes: one for each class")?;
             drr.cursor = cursor;
             drr.stayed = stayed;
-            let settles = matches!(&*state.level.node, Node::Drr(policy) if policy.settle);
+            drr.meter = node_meter(meter, field)?;
             let mut waits = vec![false; drr.classes.len()];
             for flow in state.flows.values().map(|flow| &tree.flows[*flow as usize]) {
                 waits[flow.local as usize] = flow.waiting > 0;
             }
-            for ((class, waits), (deficit, least, most)) in (0..).zip(waits).zip(deficits) {
-                check_deficit(deficit, (least, most), (waits, settles), field)?;
-                drr.restore(class, deficit, (least, most));
+            for ((class, waits), from) in (0..).zip(waits).zip(classes) {
+                let ClassSnapshot { deficit, reached, meter } = from;
+                let sane = deficit < MAX_DEFICIT && reached < MAX_DEFICIT;
+                ensure(sane, field, "classes: credit must be below 2^65")?;
+                ensure(deficit <= reached, field, "classes: deficit is more than reached")?;
+                let fits = waits || deficit == 0;
+                ensure(fits, field, "classes: there is credit where nothing waits")?;
+                drr.restore(class, deficit, reached);
+                drr.classes[class as usize].meter = flow_meter(meter, field)?;
             }
         }
-        (Discipline::Share(share), NodeCounters::Share { virtual_time, rises }) => {
+        (Discipline::Share(share), NodeCounters::Share { virtual_time, rises, moments, meter }) => {
             ensure(virtual_time < MAX_SCORE, field, "virtual_time: must be below 2^120")?;
-            ensure(rises < 1 << 63, field, "rises: must be below 2^63")?;
+            ensure(rises < MAX_COUNT, field, "rises: must be below 2^63")?;
+            ensure(moments < MAX_COUNT, field, "moments: must be below 2^63")?;
             share.virtual_time = virtual_time;
             share.rises = rises;
+            share.moments = moments;
+            share.meter = node_meter(meter, field)?;
         }
         (Discipline::Load(load), NodeCounters::Load { alpha, history }) => {
             ensure(history.len() <= HISTORY, field, "history: has too many totals")?;
@@ -240,36 +327,20 @@ fn restore_node(
             ensure(sane, field, "history: its totals must be below 2^96")?;
             load.alpha = alpha.millionths();
             load.history = history;
+            load.begin();
         }
         _ => return ensure(false, field, "its counters are of another kind than its policy"),
     }
-    let is_drr = matches!(tree.nodes[node as usize].discipline, Discipline::Drr(_));
-    let kind = tree.nodes[node as usize].level.node.kind();
+    let level = tree.nodes[node as usize].level.clone();
+    let kind = level.node.kind();
     for flow in from.flows {
         let field = format!("{field}.{kind}.flows.{}", flow.name);
-        let known = !is_drr || tree.nodes[node as usize].level.class(&flow.name).is_some();
+        let known = level.classes.is_empty() || level.class(&flow.name).is_some();
         ensure(known, &field, "no class is called so")?;
         let index = tree.flow(node, &flow.name);
-        restore_flow(tree, index, flow, &field, listed)?;
+        restore_flow(tree, index, flow, &field, listed, now)?;
     }
     Ok(())
-}
-
-/// A deficit is within its bound; credit is only where something waits, debt only where debts exist.
-fn check_deficit(
-    deficit: i128,
-    (least, most): (i128, i128),
-    (waits, settles): (bool, bool),
-    field: &str,
-) -> Result<(), RestoreError> {
-    let sane = [deficit, least, most].iter().all(|n| n.unsigned_abs() < MAX_DEFICIT);
-    ensure(sane, field, "deficits: must be between -2^96 and 2^96")?;
-    ensure(least <= 0, field, "deficits: least must be 0 or below")?;
-    let bounded = least <= deficit && deficit <= most;
-    ensure(bounded, field, "deficits: tokens must be from least to most")?;
-    ensure(waits || deficit <= 0, field, "deficits: there is credit where nothing waits")?;
-    let owes = deficit < 0 || least < 0;
-    ensure(settles || !owes, field, "deficits: there is a debt without settle")
 }
 
 fn restore_flow(
@@ -278,37 +349,38 @@ fn restore_flow(
     from: FlowSnapshot,
     field: &str,
     listed: &mut [bool],
+    now: Micros,
 ) -> Result<(), RestoreError> {
     if let Some(listed) = listed.get_mut(index as usize) {
         *listed = true;
     }
-    let (node, local, child) = {
+    let (node, local, child, waits) = {
         let flow = &tree.flows[index as usize];
-        (flow.node, flow.local, flow.child)
+        (flow.node, flow.local, flow.child, flow.waiting > 0)
     };
-    match (&mut tree.nodes[node as usize].discipline, from.share) {
-        (Discipline::Share(share), Some(from)) => {
-            let ShareFlowSnapshot { base, served, pending, generation, stopped, bound } = from;
-            let scores = [base, bound.0, bound.2];
-            let sane = scores.iter().all(|n| *n < MAX_SCORE);
-            ensure(sane, field, "base and bound: must be below 2^120")?;
-            let sane = served < MAX_TOKENS && pending < MAX_TOKENS;
-            ensure(sane, field, "served and pending: must be below 2^88")?;
-            let stopped_before = stopped.is_none_or(|at| at <= share.virtual_time);
-            ensure(stopped_before, field, "stopped: is after virtual time")?;
-            ensure(generation < 1 << 63, field, "generation: must be below 2^63")?;
+    match (&mut tree.nodes[node as usize].discipline, from.share, from.load_got) {
+        (Discipline::Share(share), Some(from), None) => {
+            check_share_flow(&from, share.virtual_time, share.moments, field)?;
             let state = &mut share.flows[local as usize];
-            (state.base, state.served, state.pending) = (base, served, pending);
-            (state.generation, state.stopped) = (generation, stopped);
-            state.bound = BoundState { fallen: bound.0, rise: bound.1, ended: bound.2 };
+            (state.base, state.served, state.pending) = (from.base, from.served, from.pending);
+            (state.generation, state.stopped) = (from.generation, from.stopped);
+            (state.moment, state.new, state.waits) = (from.moment, from.new, waits);
+            let (fallen, rise, ended) = from.bound;
+            state.bound = BoundState { fallen, rise, ended };
+            state.meter = flow_meter(from.meter, field)?;
+            state.cap_meter = cap_meter(from.cap_use, now, field)?;
+            state.refresh();
         }
-        (Discipline::Share(_), None) => return ensure(false, field, "a share flow has counters"),
-        (_, Some(_)) => return ensure(false, field, "only a share flow has such counters"),
-        (_, None) => {}
+        (Discipline::Load(load), None, Some(got)) => {
+            ensure(got.unsigned_abs() < MAX_SCORE, field, "got: must be within 2^120")?;
+            load.flows[local as usize].got = got;
+        }
+        (Discipline::Drr(_), None, None) => {}
+        _ => return ensure(false, field, "its counters are of another kind than its node"),
     }
     match (child, from.inside) {
         (Child::Node(inside), Some(from)) => {
-            restore_node(tree, inside, *from, &format!("{field}.inside"), listed)?;
+            restore_node(tree, inside, *from, &format!("{field}.inside"), listed, now)?;
         }
         (Child::Queue(_), None) => {}
         _ => return ensure(false, field, "what is inside it is not what its policy says"),
@@ -316,6 +388,22 @@ fn restore_flow(
     // The counters are in place; the next look shows them to the node.
     tree.mark_flow(index);
     Ok(())
+}
+
+fn check_share_flow(
+    from: &ShareFlowSnapshot,
+    virtual_time: u128,
+    moments: u64,
+    field: &str,
+) -> Result<(), RestoreError> {
+    let sane = [from.base, from.bound.0, from.bound.2].iter().all(|n| *n < MAX_SCORE);
+    ensure(sane, field, "base and bound: must be below 2^120")?;
+    let sane = from.served < MAX_TOKENS && from.pending < MAX_TOKENS;
+    ensure(sane, field, "served and pending: must be below 2^88")?;
+    let stopped_before = from.stopped.is_none_or(|at| at <= virtual_time);
+    ensure(stopped_before, field, "stopped: is after virtual time")?;
+    ensure(from.generation < MAX_COUNT, field, "generation: must be below 2^63")?;
+    ensure(from.moment <= moments, field, "moment: is after the node's")
 }
 
 /// A flow with requests has counters, which 0 would not stand for.
@@ -326,29 +414,29 @@ fn check_listed(tree: &Tree, listed: &[bool]) -> Result<(), RestoreError> {
     }
 }
 
-/// What a share flow has pending is what flies of its present generation.
-fn check_pending(pool: &Pool) -> Result<(), RestoreError> {
-    let tree = &pool.tree;
-    let mut flying = vec![0; tree.flows.len()];
-    for slot in pool.requests.flying_slots() {
-        let request = pool.requests.get(slot);
-        let Some(generations) = request.flight.as_ref().and_then(|f| f.generations.as_ref()) else {
+/// What a share flow has pending is what is in flight of its present generation.
+fn check_pending(engine: &Engine) -> Result<(), RestoreError> {
+    let tree = &engine.tree;
+    let mut pending: Vec<u128> = vec![0; tree.flows.len()];
+    for handle in engine.requests.handles_in_flight() {
+        let request = engine.requests.get(handle);
+        let Some(flight) = engine.requests.flight(handle).filter(|flight| flight.charged) else {
             continue;
         };
-        for (flow, generation) in tree.flows_around(request.queue).zip(generations) {
+        for (flow, generation) in tree.flows_around(request.queue).zip(&flight.generations) {
             let Some(state) = share_state(tree, flow) else { continue };
             if *generation > state.generation {
-                let problem = "generation: one of its flights has a later one";
+                let problem = "generation: a request of it in flight is of a later one";
                 return ensure(false, &flow_field(tree, flow), problem);
             }
             if *generation == state.generation {
-                flying[flow as usize] += u128::from(request.cost.0);
+                pending[flow as usize] += u128::from(request.cost.0);
             }
         }
     }
-    for (flow, flying) in (0..).zip(flying) {
-        if share_state(tree, flow).is_some_and(|state| state.pending != flying) {
-            let problem = "pending: must be the costs of its flights of this generation";
+    for (flow, pending) in (0..).zip(pending) {
+        if share_state(tree, flow).is_some_and(|state| state.pending != pending) {
+            let problem = "pending: must be the costs of its requests in flight of this generation";
             return ensure(false, &flow_field(tree, flow), problem);
         }
     }

@@ -3,45 +3,53 @@
 //! The loud make room for the quiet: from the root down, the flow in which the most requests wait, and in its queue
 //! the last. The fullest flow of each node is kept at hand, so this too costs O(log flows) a level.
 
-use core::cmp::Reverse;
+use alloc::vec::Vec;
 
-use crate::attribute::Attributes;
 use crate::decision::{Limit, Reason};
-use crate::level::InsideLevel;
-use crate::requests::{Request, Slot};
-use crate::tree::{Child, Discipline, ROOT, Tree};
+use crate::requests::{Handle, Request, Requests};
+use crate::tree::{Child, Tree};
 use crate::workers::Workers;
 
 /// Who must go when the pool's queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Victim {
     Newcomer,
-    Waiting(Slot),
+    Waiting(Handle),
 }
 
 impl Tree {
-    /// Who must make room for a newcomer: the last of the fullest flow, level by level.
-    pub(crate) fn victim(&self, attributes: &Attributes, newcomer: &Request) -> Victim {
-        let mut node = &self.nodes[ROOT as usize];
+    /// The flows on the way to a queue, from the root down.
+    fn way_to(&self, queue: u32) -> Vec<u32> {
+        let mut way: Vec<u32> = self.flows_around(queue).collect();
+        way.reverse();
+        way
+    }
+
+    /// Who must make room for a newcomer to a queue: the last of the fullest flow, level by level.
+    pub(crate) fn victim(&self, queue: u32, newcomer: &Request, requests: &Requests) -> Victim {
+        let way = self.way_to(queue);
+        let mut node = crate::tree::ROOT;
+        let mut own_way = way.iter().copied();
         let mut counts_newcomer = true;
         loop {
-            let own = node.flows.get(node.level.flow_name(attributes)).copied();
-            let own_waiting = own.map_or(0, |flow| self.flows[flow as usize].waiting);
-            let fullest = node.crowd.first();
-            let is_own = counts_newcomer
-                && fullest.is_none_or(|(Reverse(most), _, _)| own_waiting + 1 >= *most);
-            let chosen = match (is_own, own, fullest) {
-                (true, Some(flow), _) => flow,
-                (true, None, _) | (false, _, None) => return Victim::Newcomer,
-                (false, _, Some((_, _, flow))) => *flow,
+            let own = own_way.next().filter(|_| counts_newcomer);
+            let most = self.fullest(node);
+            let waiting = |flow: u32| self.flows[flow as usize].waiting;
+            let chosen = match (own, most) {
+                (Some(own), Some(most)) if waiting(own) + 1 < waiting(most) => most,
+                (Some(own), _) => own,
+                (None, Some(most)) => most,
+                (None, None) => return Victim::Newcomer,
             };
-            counts_newcomer &= is_own;
+            counts_newcomer &= own == Some(chosen);
             match self.flows[chosen as usize].child {
-                Child::Node(inside) => node = &self.nodes[inside as usize],
+                Child::Node(inside) => node = inside,
                 Child::Queue(queue) => {
                     let queue = &self.queues[queue as usize];
                     return match queue.last() {
-                        Some(last) if !(counts_newcomer && queue.would_be_last(newcomer)) => {
+                        Some(last)
+                            if !(counts_newcomer && queue.would_be_last(newcomer, requests)) =>
+                        {
                             Victim::Waiting(last)
                         }
                         _ => Victim::Newcomer,
@@ -51,45 +59,31 @@ impl Tree {
         }
     }
 
-    /// The first class limit on a request's path, from the root, that is reached already.
-    pub(crate) fn class_limit(
-        &self,
-        attributes: &Attributes,
-        workers: &Workers,
-    ) -> Option<(Reason, Limit)> {
-        let mut level = &self.nodes[ROOT as usize].level;
-        let mut node = self.nodes.first();
-        loop {
-            let name = level.flow_name(attributes);
-            let flow = node.and_then(|n| n.flows.get(name)).map(|f| &self.flows[*f as usize]);
-            let waiting = flow.map_or(0, |flow| u128::from(flow.waiting));
-            let (input, cached) = match (node.map(|n| &n.discipline), level.class(name)) {
-                (Some(Discipline::Drr(drr)), Some(class)) => {
-                    let state = &drr.classes[class as usize];
-                    (state.input, state.cached)
-                }
-                _ => (0, 0),
-            };
-            let limits = level.limits(name);
+    /// The first class limit on the way to a queue, from the root, that is reached already.
+    pub(crate) fn class_limit(&self, queue: u32, workers: &Workers) -> Option<(Reason, Limit)> {
+        let has_limits =
+            |flow: &u32| self.nodes[self.flows[*flow as usize].node as usize].has_limits;
+        if !self.flows_around(queue).any(|flow| has_limits(&flow)) {
+            return None;
+        }
+        self.way_to(queue).into_iter().filter(has_limits).find_map(|flow| {
+            let flow = &self.flows[flow as usize];
+            let limits = self.nodes[flow.node as usize].level.limits(&flow.name);
+            let waiting = u128::from(flow.waiting);
             let tests = [
                 (Reason::ClassRequests, waiting, limits.requests_per_worker),
-                (Reason::ClassInputTokens, input, limits.input_tokens_per_worker.map(|t| t.0)),
-                (Reason::ClassCachedTokens, cached, limits.cached_tokens_per_worker.map(|t| t.0)),
+                (Reason::ClassInputTokens, flow.input, limits.input_tokens_per_worker.map(|t| t.0)),
+                (
+                    Reason::ClassCachedTokens,
+                    flow.cached,
+                    limits.cached_tokens_per_worker.map(|t| t.0),
+                ),
             ];
-            for (reason, current, per_worker) in tests {
-                let limit = per_worker.map(|l| u128::from(l) * u128::from(workers.counted()));
-                if let Some(limit) = limit.filter(|limit| current >= *limit) {
-                    return Some((reason, Limit { class: Some(name.into()), current, limit }));
-                }
-            }
-            match level.inside(name) {
-                InsideLevel::Queue(_) => return None,
-                InsideLevel::Level(inside) => level = inside,
-            }
-            node = flow.and_then(|flow| match flow.child {
-                Child::Node(inside) => self.nodes.get(inside as usize),
-                Child::Queue(_) => None,
-            });
-        }
+            tests.into_iter().find_map(|(reason, current, per_worker)| {
+                let limit = u128::from(per_worker?) * u128::from(workers.counted());
+                let class = Some(flow.name.clone());
+                (current >= limit).then_some((reason, Limit { class, current, limit }))
+            })
+        })
     }
 }

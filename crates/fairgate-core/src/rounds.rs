@@ -4,33 +4,43 @@
 //! most so many rounds; the least that any needs; and to give a round (or many) to every ready class of a
 //! stretch. Each is O(log classes) here. A subtraction that covers a whole subtree is noted at its root
 //! (`given`) and never pushed down: a leaf's value is what it stores less what its ancestors gave.
+//!
+//! Values are 64 bits wide. Rounds stay below [`MOST`], and what was given is pushed down before it could reach it.
 
-/// A position without a value. No real count comes near it.
-const NONE: u128 = u128::MAX;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A position without a value.
+const NONE: u64 = u64::MAX;
+
+/// Rounds stay below this; whoever needs more cannot use this tree.
+pub(crate) const MOST: u64 = 1 << 62;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Rounds {
     /// The number of leaves, a power of two; node 1 is the root, leaf `i` is node `leaves + i`.
     leaves: usize,
     /// The least value below each node, after what the node itself gave.
-    least: Vec<u128>,
-    given: Vec<u128>,
+    least: Vec<u64>,
+    given: Vec<u64>,
+    /// No leaf has been given more than this by its ancestors.
+    given_most: u64,
 }
 
 impl Rounds {
     /// A ring of that many positions, none of which has a value.
     pub(crate) fn new(positions: usize) -> Self {
         let leaves = positions.next_power_of_two();
-        Self { leaves, least: vec![NONE; 2 * leaves], given: vec![0; leaves] }
+        Self { leaves, least: vec![NONE; 2 * leaves], given: vec![0; leaves], given_most: 0 }
     }
 
     /// The rounds that a position needs, where it has a value.
-    pub(crate) fn get(&self, position: u32) -> Option<u128> {
+    pub(crate) fn get(&self, position: u32) -> Option<u64> {
         let leaf = self.leaves + position as usize;
         (self.least[leaf] != NONE).then(|| self.least[leaf] - self.given_above(leaf))
     }
 
-    fn given_above(&self, node: usize) -> u128 {
+    fn given_above(&self, node: usize) -> u64 {
         let mut above = node / 2;
         let mut given = 0;
         while above > 0 {
@@ -40,41 +50,57 @@ impl Rounds {
         given
     }
 
-    /// Sets what a position needs, or takes its value away.
-    pub(crate) fn set(&mut self, position: u32, rounds: Option<u128>) {
+    /// Sets what a position needs, below [`MOST`], or takes its value away.
+    pub(crate) fn set(&mut self, position: u32, rounds: Option<u64>) {
         let leaf = self.leaves + position as usize;
-        self.least[leaf] = match rounds {
+        let value = match rounds {
             Some(rounds) => rounds + self.given_above(leaf),
-            None if self.least[leaf] == NONE => return,
             None => NONE,
         };
-        self.refresh_above(leaf);
+        if self.least[leaf] != value {
+            self.least[leaf] = value;
+            let mut above = leaf / 2;
+            while above > 0 && self.refresh(above) {
+                above /= 2;
+            }
+        }
+    }
+
+    /// Works a node out from those below it; says whether that changed it.
+    fn refresh(&mut self, node: usize) -> bool {
+        let least = self.least[2 * node].min(self.least[2 * node + 1]);
+        let value = match least {
+            NONE => {
+                self.given[node] = 0;
+                NONE
+            }
+            least => least - self.given[node],
+        };
+        core::mem::replace(&mut self.least[node], value) != value
     }
 
     fn refresh_above(&mut self, node: usize) {
         let mut above = node / 2;
         while above > 0 {
-            let least = self.least[2 * above].min(self.least[2 * above + 1]);
-            if least == NONE {
-                self.given[above] = 0;
-                self.least[above] = NONE;
-            } else {
-                self.least[above] = least - self.given[above];
-            }
+            self.refresh(above);
             above /= 2;
         }
     }
 
     /// The least that any position needs.
-    pub(crate) fn least(&self) -> Option<u128> {
+    pub(crate) fn least(&self) -> Option<u64> {
         (self.least[1] != NONE).then(|| self.least[1])
     }
 
     /// Gives that many rounds to every position with a value in `from..to`; none may need fewer.
-    pub(crate) fn give(&mut self, from: u32, to: u32, rounds: u128) {
+    pub(crate) fn give(&mut self, from: u32, to: u32, rounds: u64) {
         if from >= to || rounds == 0 {
             return;
         }
+        if self.given_most >= MOST - rounds {
+            self.push_down();
+        }
+        self.given_most += rounds;
         let (mut left, mut right) = (self.leaves + from as usize, self.leaves + to as usize);
         let (first, last) = (left, right - 1);
         while left < right {
@@ -90,10 +116,12 @@ impl Rounds {
             right /= 2;
         }
         self.refresh_above(first);
-        self.refresh_above(last);
+        if first != last {
+            self.refresh_above(last);
+        }
     }
 
-    fn give_node(&mut self, node: usize, rounds: u128) {
+    fn give_node(&mut self, node: usize, rounds: u64) {
         if self.least[node] != NONE {
             self.least[node] -= rounds;
             if node < self.leaves {
@@ -102,8 +130,19 @@ impl Rounds {
         }
     }
 
+    /// Brings what was given down to the leaves, so that all is small again.
+    fn push_down(&mut self) {
+        for node in 1..self.leaves {
+            let given = core::mem::take(&mut self.given[node]);
+            for child in [2 * node, 2 * node + 1] {
+                self.give_node(child, given);
+            }
+        }
+        self.given_most = 0;
+    }
+
     /// The first position in `from..to` that needs at most `rounds`.
-    pub(crate) fn first_within(&self, from: u32, to: u32, rounds: u128) -> Option<u32> {
+    pub(crate) fn first_within(&self, from: u32, to: u32, rounds: u64) -> Option<u32> {
         let span = (from as usize, to as usize);
         let found = self.first_below(1, (0, self.leaves), span, rounds)?;
         u32::try_from(found).ok()
@@ -115,7 +154,7 @@ impl Rounds {
         node: usize,
         (low, high): (usize, usize),
         (from, to): (usize, usize),
-        rounds: u128,
+        rounds: u64,
     ) -> Option<usize> {
         if high <= from || to <= low || self.least[node] == NONE || self.least[node] > rounds {
             return None;
@@ -139,7 +178,7 @@ mod tests {
     fn agrees_with_a_plain_list() {
         for positions in [1u32, 2, 3, 7, 64, 100] {
             let mut tree = Rounds::new(positions as usize);
-            let mut list: Vec<Option<u128>> = vec![None; positions as usize];
+            let mut list: Vec<Option<u64>> = alloc::vec![None; positions as usize];
             let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(positions);
             let mut next = |below: u32| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
@@ -149,19 +188,22 @@ mod tests {
                 let (a, b) = (next(positions), next(positions) + 1);
                 match next(4) {
                     0 => {
-                        let value = (next(3) > 0).then(|| u128::from(next(50)));
+                        let value = (next(3) > 0).then(|| u64::from(next(50)));
                         tree.set(a, value);
                         list[a as usize] = value;
                     }
                     1 if a < b => {
+                        if next(50) == 0 {
+                            tree.push_down();
+                        }
                         let span = &mut list[a as usize..b as usize];
                         let room = span.iter().flatten().min().copied().unwrap_or(5);
-                        let rounds = room.min(u128::from(next(4)));
+                        let rounds = room.min(u64::from(next(4)));
                         span.iter_mut().flatten().for_each(|v| *v -= rounds);
                         tree.give(a, b, rounds);
                     }
                     2 if a < b => {
-                        let limit = u128::from(next(30));
+                        let limit = u64::from(next(30));
                         let found = (a..b).find(|i| list[*i as usize].is_some_and(|v| v <= limit));
                         assert_eq!(tree.first_within(a, b, limit), found);
                     }

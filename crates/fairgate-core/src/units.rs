@@ -23,6 +23,14 @@ pub struct Ticks(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU64);
 
+/// How many requests or tokens a minute, 1 to `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PerMinute(NonZeroU64);
+
+/// How many seconds of its rate a worker may have saved up, 1 to 60.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BurstSeconds(u8);
+
 /// How heavy one waiting request counts in `load`'s queue depth: 0.001 to 1 000 000, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskWeight(u32);
@@ -81,6 +89,9 @@ impl fmt::Display for OutOfRange {
 impl core::error::Error for OutOfRange {}
 
 impl Weight {
+    /// The weight of a share flow that no policy names: 100.
+    pub const DEFAULT: Self = Self(NonZeroU64::new(100).unwrap());
+
     /// A weight of 1 or more.
     pub fn new(weight: u64) -> Result<Self, OutOfRange> {
         let allowed = OutOfRange { allowed: "an integer of 1 or more" };
@@ -90,6 +101,37 @@ impl Weight {
     /// The weight as a plain number.
     pub fn get(self) -> u64 {
         self.0.get()
+    }
+}
+
+impl PerMinute {
+    /// A rate of 1 or more a minute.
+    pub fn new(per_minute: u64) -> Result<Self, OutOfRange> {
+        let allowed = OutOfRange { allowed: "an integer of 1 or more" };
+        NonZeroU64::new(per_minute).map(Self).ok_or(allowed)
+    }
+
+    /// The rate as a plain number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl BurstSeconds {
+    /// The burst of a worker that states none: 10 seconds.
+    pub const DEFAULT: Self = Self(10);
+
+    /// A burst of 1 to 60 seconds.
+    pub fn new(seconds: u64) -> Result<Self, OutOfRange> {
+        match u8::try_from(seconds) {
+            Ok(s) if (1..=60).contains(&s) => Ok(Self(s)),
+            _ => Err(OutOfRange { allowed: "1 to 60 seconds" }),
+        }
+    }
+
+    /// The burst in seconds.
+    pub fn get(self) -> u64 {
+        u64::from(self.0)
     }
 }
 
@@ -160,6 +202,8 @@ impl Fraction {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     #[test]

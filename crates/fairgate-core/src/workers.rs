@@ -8,18 +8,24 @@
 //! So a blocked head costs nothing until something changes for it, and a change reaches only the queues that
 //! watch a demand it opened or closed.
 //!
+//! A worker whose rates are empty or that is paused is *limited*: busy on every rank, until a time that is known and
+//! stands among the timers. Time alone opens it again, with the first event at or after that time.
+//!
 //! Queues are told of a change at the next look, and where *no* demand is open they need not be told at all:
 //! nothing can be granted, so nothing moves until one opens, and a demand that closed and opened in between
 //! has not changed for anyone. A full house with a thousand waiting flows costs one comparison.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
-use crate::event::{Pin, Submit, WorkerChange, WorkerState};
+use crate::event::{Pin, WorkerChange, WorkerState};
 use crate::intern::Interner;
 use crate::policy::BusyThresholds;
+use crate::rate::{Rate, Taken, UNIT};
 use crate::requests::Request;
-use crate::units::Tokens;
+use crate::units::{BurstSeconds, Micros, PerMinute, Tokens};
 
 /// A rank of a worker. Workers are numbered in the order in which they came; one that returns after it was
 /// gone has a new number.
@@ -38,6 +44,15 @@ pub(crate) struct Worker {
     pub(crate) slots: Option<u64>,
     pub(crate) taints: BTreeSet<Box<str>>,
     pub(crate) batch: Option<Tokens>,
+    pub(crate) tier: u64,
+    pub(crate) requests: Option<Rate>,
+    pub(crate) tokens: Option<Rate>,
+    pub(crate) burst: BurstSeconds,
+    pub(crate) pause_until: Micros,
+    /// How many fillings its rates have had: the epoch of the next.
+    pub(crate) epochs: u64,
+    /// Whether a rate or a pause makes it busy, and until when.
+    limited_until: Option<Micros>,
     /// By rank, as far as a rank has ever had something; ranks that were taken away keep counting.
     loads: Vec<PlaceLoad>,
     /// The closed demands that this worker may take.
@@ -66,6 +81,15 @@ pub(crate) struct Want {
 pub(crate) enum Role {
     Head = 0,
     Oldest = 1,
+    /// A request that may become the head by its age.
+    Ageing = 2,
+}
+
+impl Role {
+    /// Whether something of this role may be granted by itself.
+    fn counts_as_head(self) -> bool {
+        self != Self::Oldest
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -94,9 +118,15 @@ pub(crate) struct Workers {
     untold: BTreeSet<u32>,
     /// How many queue heads watch an open demand.
     open_heads: u64,
-    /// How many requests wait with each want.
-    waiting: BTreeMap<u32, u64>,
+    /// How many requests wait with each want, by its number.
+    waiting: Vec<u64>,
+    /// When the limited workers are limited no more.
+    timers: BTreeSet<(Micros, u32)>,
 }
+
+/// The number of the want that demands nothing, and that want.
+const ANYWHERE: u32 = 0;
+pub(crate) static ANY_WORKER: Want = Want { pin: None, allow: None, requires: Vec::new() };
 
 /// The state of a demand's eligible places, for a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,19 +145,38 @@ impl Worker {
             slots: None,
             taints: BTreeSet::new(),
             batch: None,
+            tier: 0,
+            requests: None,
+            tokens: None,
+            burst: BurstSeconds::DEFAULT,
+            pause_until: Micros(0),
+            epochs: 0,
+            limited_until: None,
             loads: Vec::new(),
             closed: BTreeSet::new(),
         }
     }
 
-    /// A worker as a snapshot tells it.
-    pub(crate) fn from_change(change: &WorkerChange) -> Self {
+    /// A worker as a snapshot tells it, without its rates.
+    pub(crate) fn from_change(change: &WorkerChange, now: Micros) -> Self {
         let mut worker = Self::new(&change.name);
-        worker.change(change);
+        worker.change(change, now);
         worker
     }
 
-    fn change(&mut self, change: &WorkerChange) {
+    /// Takes over what a change names. The rates are up to date.
+    fn change(&mut self, change: &WorkerChange, now: Micros) {
+        self.burst = change.burst_seconds.unwrap_or(self.burst);
+        for (stated, remaining, is_tokens) in [
+            (change.requests_per_minute, change.requests_remaining, false),
+            (change.tokens_per_minute, change.tokens_remaining, true),
+        ] {
+            let rate = if is_tokens { self.tokens } else { self.requests };
+            let rate = self.changed_rate(rate, stated, remaining, now);
+            *(if is_tokens { &mut self.tokens } else { &mut self.requests }) = rate;
+        }
+        self.pause_until = change.pause_until.unwrap_or(self.pause_until);
+        self.tier = change.tier.unwrap_or(self.tier);
         self.state = change.state.unwrap_or(self.state);
         self.slots = change.slots.or(self.slots);
         self.batch = change.batch_tokens.or(self.batch);
@@ -135,6 +184,48 @@ impl Worker {
             self.taints = taints.iter().cloned().collect();
         }
         self.ranks = change.ranks.unwrap_or(self.ranks);
+    }
+
+    /// A rate after a change: set anew it starts full, changed it keeps its level, and what remains sets the level.
+    fn changed_rate(
+        &mut self,
+        rate: Option<Rate>,
+        stated: Option<Option<PerMinute>>,
+        remaining: Option<u64>,
+        now: Micros,
+    ) -> Option<Rate> {
+        let mut rate = match (rate, stated) {
+            (rate, None) => rate,
+            (_, Some(None)) => None,
+            (Some(rate), Some(Some(per_minute))) => Some(Rate { per_minute, ..rate }),
+            (None, Some(Some(per_minute))) => {
+                self.epochs += 1;
+                Some(Rate::new(per_minute, self.burst, now, self.epochs))
+            }
+        }?;
+        rate.confine(self.burst);
+        if let Some(remaining) = remaining {
+            self.epochs += 1;
+            rate.epoch = self.epochs;
+            rate.level = i128::from(remaining) * UNIT;
+            rate.confine(self.burst);
+        }
+        Some(rate)
+    }
+
+    /// Brings the rates up to a time.
+    fn advance(&mut self, now: Micros) {
+        for rate in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
+            rate.advance(now, self.burst);
+        }
+    }
+
+    /// Until when a rate or a pause makes it busy; the rates are up to date.
+    fn limit(&self, now: Micros) -> Option<Micros> {
+        let rates = [&self.requests, &self.tokens].into_iter().flatten();
+        let fills = rates.filter(|rate| rate.is_short()).map(Rate::fills_at);
+        let paused = (self.pause_until > now).then_some(self.pause_until);
+        fills.chain(paused).max()
     }
 
     /// What a rank has under way: prefill tokens and flights.
@@ -173,6 +264,9 @@ impl Worker {
     }
 
     fn is_busy(&self, rank: u32, busy: BusyThresholds) -> bool {
+        if self.limited_until.is_some() {
+            return true;
+        }
         let (prefill, flights) = self.load(rank);
         let over_batch = |fraction: u32, batch: u64| {
             prefill.saturating_mul(1000) > u128::from(fraction) * u128::from(batch)
@@ -194,14 +288,9 @@ impl Worker {
 }
 
 impl Want {
-    /// What a request demands, in one order however it was written.
-    pub(crate) fn of(submit: &Submit) -> Self {
-        Self {
-            pin: submit.pin.clone(),
-            allow: submit.allow.clone(),
-            requires: submit.requires.clone(),
-        }
-        .sorted()
+    /// Whether any worker will do.
+    pub(crate) fn is_anywhere(&self) -> bool {
+        self.pin.is_none() && self.allow.is_none() && self.requires.is_empty()
     }
 
     /// The same want with its lists in order and without repetition.
@@ -216,7 +305,7 @@ impl Want {
 
 impl Workers {
     pub(crate) fn new() -> Self {
-        Self {
+        let mut workers = Self {
             list: BTreeMap::new(),
             by_name: BTreeMap::new(),
             next_number: 0,
@@ -226,12 +315,57 @@ impl Workers {
             watched: BTreeMap::new(),
             untold: BTreeSet::new(),
             open_heads: 0,
-            waiting: BTreeMap::new(),
+            waiting: Vec::new(),
+            timers: BTreeSet::new(),
+        };
+        // It is held for ever, so it keeps its number.
+        let anywhere = workers.wants.hold(&Want::default());
+        debug_assert_eq!(anywhere, ANYWHERE, "the first want has the first number");
+        workers
+    }
+
+    /// When a limited worker is next limited no more.
+    pub(crate) fn next_timer(&self) -> Option<Micros> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Time goes on: workers whose limit has ended take requests again.
+    pub(crate) fn advance(&mut self, now: Micros) {
+        if self.next_timer().is_none_or(|at| at > now) {
+            return;
+        }
+        // Each once: at the last moment there is, a rate that is short stays so.
+        let due = self.timers.range(..=(now, u32::MAX));
+        let due: Vec<u32> = due.map(|(_, number)| *number).collect();
+        for number in due {
+            self.relimit(number, now);
+        }
+    }
+
+    /// Looks again at whether a worker is limited.
+    pub(crate) fn relimit(&mut self, number: u32, now: Micros) {
+        let Some(worker) = self.list.get_mut(&number) else { return };
+        worker.advance(now);
+        let limit = worker.limit(now);
+        let before = core::mem::replace(&mut worker.limited_until, limit);
+        if before == limit {
+            return;
+        }
+        if let Some(until) = before {
+            self.timers.remove(&(until, number));
+        }
+        if let Some(until) = limit {
+            self.timers.insert((until, number));
+        }
+        match (before.is_some(), limit.is_some()) {
+            (false, true) => self.filled_everywhere(number),
+            (true, false) => self.eased_everywhere(number),
+            _ => {}
         }
     }
 
     /// Adds, changes or forgets a worker. Says whether that first made this a pool with workers.
-    pub(crate) fn change(&mut self, change: &WorkerChange) -> bool {
+    pub(crate) fn change(&mut self, change: &WorkerChange, now: Micros) -> bool {
         let number = self.by_name.get(&*change.name).copied();
         if change.state == Some(WorkerState::Gone) {
             if let Some(number) = number {
@@ -249,8 +383,10 @@ impl Workers {
             number
         });
         if let Some(worker) = self.list.get_mut(&number) {
-            worker.change(change);
+            worker.advance(now);
+            worker.change(change, now);
         }
+        self.relimit(number, now);
         self.review(number);
         first
     }
@@ -264,6 +400,9 @@ impl Workers {
     fn forget(&mut self, number: u32) {
         let Some(worker) = self.list.remove(&number) else { return };
         self.by_name.remove(&worker.name);
+        if let Some(until) = worker.limited_until {
+            self.timers.remove(&(until, number));
+        }
         let orphans: BTreeSet<u32> =
             worker.loads.iter().flat_map(|load| load.witness_of.iter().copied()).collect();
         orphans.into_iter().for_each(|demand| self.seek_witness(demand));
@@ -306,10 +445,11 @@ impl Workers {
         eligible.map(|w| request.cached_on(&w.name)).max().unwrap_or_default()
     }
 
-    /// The open place for a request: least prefill with its own, then most cached, first worker, lowest rank.
+    /// The open place for a request: lowest tier, there least prefill with its own, then most cached, first worker,
+    /// lowest rank.
     pub(crate) fn choose(&self, request: &Request, busy: BusyThresholds) -> Option<Place> {
         let want = self.wants.get(request.want);
-        let mut best: Option<((u128, core::cmp::Reverse<Tokens>), Place)> = None;
+        let mut best = None;
         for (number, worker) in &self.list {
             if worker.state != WorkerState::Up {
                 continue;
@@ -319,8 +459,8 @@ impl Workers {
             for rank in ranks {
                 let (prefill, _) = worker.load(rank);
                 let after = prefill + u128::from(request.input.0 - cached.0);
-                let key = (after, core::cmp::Reverse(cached));
-                if best.as_ref().is_none_or(|(least, _)| key < *least) {
+                let key = (worker.tier, after, core::cmp::Reverse(cached));
+                if best.as_ref().is_none_or(|(least, _): &(_, Place)| key < *least) {
                     best = Some((key, Place { worker: *number, rank }));
                 }
             }
@@ -328,15 +468,52 @@ impl Workers {
         best.map(|(_, place)| place)
     }
 
-    /// A request is placed: returns the prefill tokens that the place now counts for it.
-    pub(crate) fn board(&mut self, place: Place, request: &Request) -> Tokens {
-        let Some(worker) = self.list.get_mut(&place.worker) else { return Tokens(0) };
+    /// A request is placed: returns the prefill tokens that the place now counts for it, and what it took from the
+    /// worker's token rate.
+    pub(crate) fn board(
+        &mut self,
+        place: Place,
+        request: &Request,
+        now: Micros,
+    ) -> (Tokens, Option<Taken>) {
+        let Some(worker) = self.list.get_mut(&place.worker) else { return (Tokens(0), None) };
         let prefill = Tokens(request.input.0 - request.cached_on(&worker.name).0);
         let load = worker.load_mut(place.rank);
         load.prefill += u128::from(prefill.0);
         load.flights += 1;
         self.filled(place);
-        prefill
+        (prefill, self.draw(place.worker, request.quota, now))
+    }
+
+    /// A grant takes one request and its quota of tokens from its worker's rates.
+    fn draw(&mut self, number: u32, quota: Tokens, now: Micros) -> Option<Taken> {
+        let worker = self.list.get_mut(&number)?;
+        if worker.requests.is_none() && worker.tokens.is_none() {
+            return None;
+        }
+        worker.advance(now);
+        let burst = worker.burst;
+        if let Some(rate) = &mut worker.requests {
+            rate.take(UNIT, burst);
+        }
+        let taken = worker.tokens.as_mut().map(|rate| Taken {
+            epoch: rate.epoch,
+            units: rate.take(i128::from(quota.0) * UNIT, burst),
+        });
+        self.relimit(number, now);
+        taken
+    }
+
+    /// What a request really took from its worker's token rate becomes known.
+    pub(crate) fn correct(&mut self, number: u32, taken: Taken, quota: Tokens, now: Micros) {
+        let Some(worker) = self.list.get_mut(&number) else { return };
+        let burst = worker.burst;
+        let Some(rate) = worker.tokens.as_mut().filter(|rate| rate.epoch == taken.epoch) else {
+            return;
+        };
+        rate.advance(now, burst);
+        rate.take(i128::from(quota.0) * UNIT - taken.units, burst);
+        self.relimit(number, now);
     }
 
     /// A flight from a snapshot is on its place again.
@@ -379,6 +556,31 @@ impl Workers {
             .filter(|demand| worker.is_busy(place.rank, self.watched[demand].busy))
             .collect();
         lost.into_iter().for_each(|demand| self.seek_witness(demand));
+    }
+
+    /// A worker is limited from now on: demands that relied on any of its ranks need another.
+    fn filled_everywhere(&mut self, number: u32) {
+        let Some(worker) = self.list.get(&number) else { return };
+        let lost: Vec<u32> =
+            worker.loads.iter().flat_map(|load| load.witness_of.iter().copied()).collect();
+        lost.into_iter().for_each(|demand| self.seek_witness(demand));
+    }
+
+    /// A worker is limited no more: closed demands that it may take can open.
+    fn eased_everywhere(&mut self, number: u32) {
+        let Some(worker) = self.list.get(&number) else { return };
+        let opened: Vec<(u32, Place)> = worker
+            .closed
+            .iter()
+            .filter_map(|demand| {
+                let Demand { want, busy, .. } = self.watched[demand];
+                let rank = worker.open_rank(self.wants.get(want), busy)?;
+                Some((*demand, Place { worker: number, rank }))
+            })
+            .collect();
+        for (demand, place) in opened {
+            self.set_witness(demand, Some(place));
+        }
     }
 
     /// A place has less to do: closed demands that its worker may take can open.
@@ -456,12 +658,17 @@ impl Workers {
 
     /// The number of a want; equal wants share it.
     pub(crate) fn intern(&mut self, want: &Want) -> u32 {
+        if want.is_anywhere() {
+            return ANYWHERE;
+        }
         self.wants.hold(want)
     }
 
     /// A request with this want has ended.
     pub(crate) fn release_want(&mut self, want: u32) {
-        self.wants.drop(want);
+        if want != ANYWHERE {
+            self.wants.drop(want);
+        }
     }
 
     pub(crate) fn want(&self, want: u32) -> &Want {
@@ -470,23 +677,22 @@ impl Workers {
 
     /// A request with this want starts to wait.
     pub(crate) fn starts_to_wait(&mut self, want: u32) {
-        *self.waiting.entry(want).or_default() += 1;
+        if self.waiting.len() <= want as usize {
+            self.waiting.resize(want as usize + 1, 0);
+        }
+        self.waiting[want as usize] += 1;
     }
 
     /// A request with this want no longer waits.
     pub(crate) fn stops_waiting(&mut self, want: u32) {
-        if let Some(count) = self.waiting.get_mut(&want) {
-            *count -= 1;
-            if *count == 0 {
-                self.waiting.remove(&want);
-            }
-        }
+        self.waiting[want as usize] -= 1;
     }
 
     /// The wants of waiting requests that no worker may take any more.
     pub(crate) fn hopeless(&self) -> BTreeSet<u32> {
         let nowhere = |want: &u32| self.eligible(self.wants.get(*want)) == Eligible::Nowhere;
-        self.waiting.keys().copied().filter(nowhere).collect()
+        let waiting = (0..).zip(&self.waiting).filter(|(_, count)| **count > 0);
+        waiting.map(|(want, _)| want).filter(nowhere).collect()
     }
 
     /// A queue watches whether a want is open under its thresholds; returns the demand.
@@ -510,7 +716,7 @@ impl Workers {
         }
         let demand = self.watched.get_mut(&index).expect("watched");
         demand.watchers.insert((queue, role));
-        if role == Role::Head {
+        if role.counts_as_head() {
             demand.heads += 1;
             self.open_heads += u64::from(demand.witness.is_some());
         }
@@ -521,7 +727,7 @@ impl Workers {
     pub(crate) fn unwatch(&mut self, queue: u32, role: Role, index: u32) {
         let demand = self.watched.get_mut(&index).expect("a watched demand");
         demand.watchers.remove(&(queue, role));
-        if role == Role::Head {
+        if role.counts_as_head() {
             demand.heads -= 1;
             self.open_heads -= u64::from(demand.witness.is_some());
         }
@@ -549,6 +755,11 @@ impl Workers {
     /// Whether no queue's head has an open place, whatever was told.
     pub(crate) fn all_blocked(&self) -> bool {
         self.named && self.open_heads == 0
+    }
+
+    /// Whether queues have something to be told.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.untold.is_empty()
     }
 
     /// The queues whose head or oldest request has opened or closed since they were last told; tells them.

@@ -247,7 +247,7 @@ async fn board(
             let setup = pool.setup();
             let input = passage.expected.map_or(1, |expected| expected.input.max(1));
             Submit {
-                attributes: ask::attributes(passage, &setup, request.class.clone()),
+                attributes: ask::attributes(passage, &setup, request.class.as_deref()),
                 cost: Some(Tokens(passage.estimate.max(1))),
                 input: Some(Tokens(input)),
                 // Who is tried again goes first, within its own flow only.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,10 +121,14 @@ pub struct Drained {
     /// How many connections were cut off at the deadline.
     pub connections_cut: u64,
     /// How many requests had not ended even then, over all pools.
-    pub still_flying: u64,
+    pub still_in_flight: u64,
     /// What could not be saved or closed.
     pub problems: Vec<String>,
 }
+
+/// A future in a box, so that the whole gateway inside it is compiled in this crate and not again in every crate that
+/// awaits it.
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Gateway {
     /// Starts a gateway on this tokio runtime: its pools, then its listeners. Port 0 takes any free port.
@@ -133,7 +138,14 @@ impl Gateway {
     }
 
     /// Starts a gateway on addresses that were taken before.
-    pub async fn start_on(
+    pub fn start_on(
+        listeners: Listeners,
+        options: GatewayOptions,
+    ) -> Boxed<'static, Result<Self, StartError>> {
+        Box::pin(Self::start_unboxed(listeners, options))
+    }
+
+    async fn start_unboxed(
         listeners: Listeners,
         options: GatewayOptions,
     ) -> Result<Self, StartError> {
@@ -192,7 +204,11 @@ impl Gateway {
 
     /// Puts another configuration in place, in two phases: everything that can fail is tried first, so that a bad
     /// configuration changes nothing. Says what has changed.
-    pub async fn reload(&self, next: Config) -> Result<Plan, ReloadError> {
+    pub fn reload(&self, next: Config) -> Boxed<'_, Result<Plan, ReloadError>> {
+        Box::pin(self.reload_unboxed(next))
+    }
+
+    async fn reload_unboxed(&self, next: Config) -> Result<Plan, ReloadError> {
         let _one = self.reloading.lock().await;
         let plan = Reload::plan(&self.app.config.load(), &next)?;
         let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
@@ -214,15 +230,19 @@ impl Gateway {
         Ok(plan)
     }
 
-    /// Ends the grace of a [`drain`](Self::drain) that is under way: what flies is cut off, and everything is settled and
+    /// Ends the grace of a [`drain`](Self::drain) that is under way: what is in flight is cut off, and everything is settled and
     /// saved as at its end.
     pub fn cut_short(&self) {
         self.app.phase.advance(Stage::Closing);
     }
 
-    /// Ends the gateway: it listens no more, `/readyz` says 503, what waits is refused with 503, what flies may finish
+    /// Ends the gateway: it listens no more, `/readyz` says 503, what waits is refused with 503, what is in flight may finish
     /// within `grace`; then connections are cut, scores are saved, and the store is closed.
-    pub async fn drain(&self, grace: Duration) -> Drained {
+    pub fn drain(&self, grace: Duration) -> Boxed<'_, Drained> {
+        Box::pin(self.drain_unboxed(grace))
+    }
+
+    async fn drain_unboxed(&self, grace: Duration) -> Drained {
         let deadline = Instant::now() + grace;
         self.app.phase.advance(Stage::Draining);
         let pools = self.app.pools.all();
@@ -254,7 +274,7 @@ impl Gateway {
         for (pool, gate) in pools.iter().zip(gates) {
             match gate {
                 Ok(gate) => {
-                    drained.still_flying += gate.still_flying;
+                    drained.still_in_flight += gate.still_in_flight;
                     let problem =
                         gate.state.error.map(|error| format!("pool {}: {error}", pool.name));
                     drained.problems.extend(problem);

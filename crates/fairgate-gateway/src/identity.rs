@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_dialect::Problem;
 use fairgate_store::{Directory, Key, KeyHash, Store, StoreError, Tenant, UnixMicros};
 use http::{HeaderMap, StatusCode};
@@ -26,8 +27,10 @@ pub struct Caller {
     pub secret: KeyHash,
     /// The models that it may ask for; all where absent.
     pub models: Option<Vec<String>>,
-    /// The classes that it may name.
-    pub classes: Vec<String>,
+    /// The classes that it may name, each with the attributes of a request that does.
+    pub classes: Vec<(String, Attributes)>,
+    /// The attributes of a request that names no class: group, tenant and key.
+    pub attributes: Attributes,
     /// Its tenant's limits.
     pub tenant_limits: fairgate_store::Limits,
     /// Its key's limits.
@@ -74,7 +77,7 @@ impl Identity {
     /// The caller behind `Authorization: Bearer …` or `x-api-key: …`. 401 `invalid_api_key` (missing, malformed,
     /// unknown, two different ones), 401 `key_revoked`, 401 `key_expired`, 403 `tenant_disabled`.
     ///
-    /// Asked when a request comes, and again by [`still`](Self::still) when it has its slot: what flies when a key is
+    /// Asked when a request comes, and again by [`still`](Self::still) when it has its slot: what is in flight when a key is
     /// revoked goes on.
     pub fn caller(&self, headers: &HeaderMap, now: UnixMicros) -> Result<Arc<Caller>, Problem> {
         let secret = presented_secret(headers)?;
@@ -131,13 +134,20 @@ impl Book {
 impl Entry {
     fn new(key: &Key, tenant: &Tenant) -> Self {
         let budgeted = !tenant.limits.budgets.is_empty() || !key.limits.budgets.is_empty();
+        let attributes = Attributes::none()
+            .with(Attribute::Group, &tenant.group)
+            .with(Attribute::Tenant, &tenant.name)
+            .with(Attribute::Key, &key.id);
+        let with_class =
+            |class: &String| (class.clone(), attributes.clone().with(Attribute::Class, class));
         let caller = Caller {
             group: tenant.group.as_str().into(),
             tenant: tenant.name.as_str().into(),
             key: key.id.as_str().into(),
             secret: key.hash,
             models: key.models.clone(),
-            classes: key.classes.clone(),
+            classes: key.classes.iter().map(with_class).collect(),
+            attributes,
             tenant_limits: tenant.limits.clone(),
             key_limits: key.limits.clone(),
             budgeted,

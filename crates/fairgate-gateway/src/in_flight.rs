@@ -18,15 +18,15 @@ struct Inner {
 }
 
 /// One of them, until it is dropped.
-pub(crate) struct Flying {
+pub(crate) struct OneInFlight {
     inner: Arc<Inner>,
 }
 
 impl InFlight {
     /// Counts one more.
-    pub(crate) fn one(&self) -> Flying {
+    pub(crate) fn one(&self) -> OneInFlight {
         self.inner.count.fetch_add(1, Ordering::Relaxed);
-        Flying { inner: self.inner.clone() }
+        OneInFlight { inner: self.inner.clone() }
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -45,7 +45,7 @@ impl InFlight {
     }
 }
 
-impl Drop for Flying {
+impl Drop for OneInFlight {
     fn drop(&mut self) {
         if self.inner.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.inner.empty.notify_waiters();

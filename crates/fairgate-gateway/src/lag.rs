@@ -13,10 +13,12 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
-    pub(crate) fn of(flow: &FlowFairness) -> Self {
-        let tokens = |per_weight| tokens(per_weight, flow.weight);
-        let bound = flow.bound.map(|(least, most)| (tokens(least), tokens(most)));
-        Self { tokens: tokens(flow.lag), bound }
+    /// A flow's lag; none where nothing waits in it, or nothing is promised.
+    pub(crate) fn of(flow: &FlowFairness) -> Option<Self> {
+        let (lag, weight) = flow.lag.zip(flow.weight)?;
+        let tokens = |per_weight| tokens(per_weight, weight);
+        let bound = lag.bound.map(|(least, most)| (tokens(least), tokens(most)));
+        Some(Self { tokens: tokens(lag.lag), bound })
     }
 
     /// How much of its bound is used, in thousandths: 1000 is as far as it can be.
@@ -39,27 +41,35 @@ fn tokens(per_weight: PerWeight, weight: Weight) -> i128 {
 mod tests {
     use super::*;
 
-    fn flow(lag: i128, weight: u64, bound: Option<(i128, i128)>) -> FlowFairness {
+    fn lag(lag: i128, weight: u64, bound: Option<(i128, i128)>) -> Lag {
         let weight = Weight::new(weight).expect("a weight");
         let per = |tokens| PerWeight::of(tokens, weight);
-        FlowFairness {
-            name: "chat".into(),
-            weight,
-            waiting: 1,
-            flying: 0,
+        let lag = fairgate_core::fairness::Lag {
             lag: per(lag),
             bound: bound.map(|(least, most)| (per(least), per(most))),
-        }
+        };
+        let flow = FlowFairness {
+            name: "chat".into(),
+            weight: Some(weight),
+            waiting: 1,
+            in_flight: 0,
+            got: 0,
+            due: None,
+            cap_use: None,
+            lag: Some(lag),
+        };
+        assert_eq!(Lag::of(&FlowFairness { lag: None, ..flow.clone() }), None);
+        Lag::of(&flow).expect("something waits")
     }
 
     #[test]
     fn lag_is_in_tokens_and_never_larger_than_what_is_owed() {
-        let lag = Lag::of(&flow(20_000, 500, Some((-1_000, 30_000))));
-        assert_eq!(lag, Lag { tokens: 20_000, bound: Some((-1_000, 30_000)) });
-        assert_eq!(lag.bound_used_thousandths(), Some(666));
-        let ahead = Lag::of(&flow(-500, 500, Some((-1_000, 30_000))));
+        let behind = lag(20_000, 500, Some((-1_000, 30_000)));
+        assert_eq!(behind, Lag { tokens: 20_000, bound: Some((-1_000, 30_000)) });
+        assert_eq!(behind.bound_used_thousandths(), Some(666));
+        let ahead = lag(-500, 500, Some((-1_000, 30_000)));
         assert_eq!(ahead.bound_used_thousandths(), Some(500));
-        assert_eq!(Lag::of(&flow(7, 3, None)).bound_used_thousandths(), None);
-        assert_eq!(Lag::of(&flow(0, 3, Some((0, 0)))).bound_used_thousandths(), Some(0));
+        assert_eq!(lag(7, 3, None).bound_used_thousandths(), None);
+        assert_eq!(lag(0, 3, Some((0, 0))).bound_used_thousandths(), Some(0));
     }
 }

@@ -1,7 +1,7 @@
 //! The HTTP gateway: what carries requests between clients, the pools that decide, and the upstreams.
 //!
 //! Who decides what: what is refused *before* it is submitted (identity, body checks, rate limits, exhausted budgets, a
-//! tenant's own limits on what it has waiting) is decided here. Everything about what waits, flies or is pushed out,
+//! tenant's own limits on what it has waiting) is decided here. Everything about what waits, is in flight or is pushed out,
 //! in-flight caps included, is decided by the core behind each pool's [`Gate`](fairgate_runtime::Gate), and is in the
 //! journal.
 //!
@@ -31,6 +31,7 @@ mod server;
 mod stream;
 pub mod sync;
 mod tls;
+mod tree;
 mod upstream;
 
 pub use gateway::{Drained, Gateway, GatewayOptions, Listeners, ReloadError, StartError};

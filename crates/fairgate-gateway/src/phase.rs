@@ -7,9 +7,9 @@ use tokio::sync::watch;
 pub enum Stage {
     /// It takes requests.
     Serving,
-    /// It takes none; what flies may finish.
+    /// It takes none; what is in flight may finish.
     Draining,
-    /// Time is up: what still flies is cut off.
+    /// Time is up: what is still in flight is cut off.
     Closing,
 }
 

@@ -256,10 +256,10 @@ impl From<&Failure> for Refusal {
     }
 }
 
-/// When to come back where a budget's tokens are only held by requests that fly. They end when they end; nobody knows.
+/// When to come back where a budget's tokens are only held by requests that are in flight. They end when they end; nobody knows.
 const RESERVED_RETRY: Duration = Duration::from_secs(2);
 
-/// A budget has too few tokens left for a request: until it starts anew, or only until what flies has ended, or for ever.
+/// A budget has too few tokens left for a request: until it starts anew, or only until what is in flight has ended, or for ever.
 pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusal {
     let Exhausted { scope, period, limit, used, reserved, wanted, resets_at } = exhausted;
     let whose = match scope {

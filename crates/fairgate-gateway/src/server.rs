@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 pub(crate) use self::dispatch::Door;
 
 use crate::app::App;
-use crate::in_flight::{Flying, InFlight};
+use crate::in_flight::{InFlight, OneInFlight};
 use crate::phase::Stage;
 use crate::reply;
 
@@ -82,7 +82,7 @@ impl Server {
 /// A connection, counted while it is there.
 struct Counted {
     app: Arc<App>,
-    _one: Flying,
+    _one: OneInFlight,
 }
 
 impl Counted {

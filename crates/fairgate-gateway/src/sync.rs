@@ -1,8 +1,9 @@
 //! From the directory to the pools: weights and in-flight caps become events, and so are in the journal.
 //!
 //! Groups, tenants and keys are flows by name (keys by id), in every share node that shares by them. The directory's
-//! weight always holds, whatever the policy says for that name; a cap of the directory replaces the policy's, and where
-//! the directory has none, the policy's holds.
+//! weight always holds, whatever the policy's `weights` say for that name; where all nodes that share by it list their
+//! classes, theirs hold. A cap of the directory replaces the policy's and counts all that the tenant or key has in
+//! flight in the pool; where the directory has none, the policy's holds.
 
 mod wishes;
 
@@ -122,7 +123,7 @@ impl Told {
     async fn learned_from(pool: &Arc<PoolHandle>) -> Result<Self, ChangeError> {
         let snapshot = pool.gate.snapshot().await?;
         let weights = snapshot.weights.into_iter().map(|(by, flow, weight)| ((by, flow), weight));
-        let caps = snapshot.caps.into_iter().map(|(by, flow, slots)| ((by, flow), slots));
+        let caps = snapshot.caps.into_iter().map(|cap| ((cap.by, cap.flow), cap.slots));
         Ok(Self {
             pool: Arc::downgrade(pool),
             policy: snapshot.policy,
@@ -140,8 +141,8 @@ impl Told {
                     pool = &*pool.name,
                     by = by.name(),
                     name = flow,
-                    "in_flight is set, and this pool's policy does not hold it in all: that needs one share node by \
-                     this attribute that no other attribute divides"
+                    "in_flight is set, and this pool's policy does not hold it: every request must pass a share node by \
+                     this attribute in which this name is a flow of its own"
                 );
             }
         }
@@ -150,9 +151,9 @@ impl Told {
     async fn fulfil(&mut self, pool: &PoolHandle, wish: &Wish<'_>) -> Result<(), ChangeError> {
         let flow: Flow = (wish.by, wish.flow.into());
         let weight = self.weights.get(&flow).copied().or(wish.policy_weight);
-        if weight != Some(wish.weight) {
-            pool.gate.weight(wish.by, wish.flow, wish.weight).await?;
-            self.weights.insert(flow.clone(), wish.weight);
+        if let Some(wanted) = wish.weight.filter(|wanted| weight != Some(*wanted)) {
+            pool.gate.weight(wish.by, wish.flow, wanted).await?;
+            self.weights.insert(flow.clone(), wanted);
         }
         let cap = self.caps.get(&flow).copied().unwrap_or(wish.policy_cap);
         let wanted = wish.cap.or(wish.policy_cap);

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use fairgate_core::Pool;
-use fairgate_core::attribute::Attribute;
+use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{Reader, Writer, parse_policy};
@@ -18,9 +18,9 @@ fn crowded() -> Pool {
     let mut pool = Pool::new(PoolConfig::new(0, parse_policy(tree).unwrap()));
     for i in 0..WAITING {
         let mut submit = Submit::new(&format!("request-{i}"));
-        let tenant = format!("tenant-{}", i % TENANTS);
-        submit.attributes.set(Attribute::Tenant, tenant.into());
-        submit.attributes.set(Attribute::Session, format!("s{}", i % 3).into());
+        submit.attributes = Attributes::none()
+            .with(Attribute::Tenant, &format!("tenant-{}", i % TENANTS))
+            .with(Attribute::Session, &format!("s{}", i % 3));
         submit.cost = Some(Tokens(i % 5000));
         pool.apply(Micros(i), Event::Submit(Box::new(submit)), &mut Vec::new()).unwrap();
     }

@@ -28,12 +28,14 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod clock;
 mod error;
 mod read;
 pub mod schedule;
 mod start;
 mod write;
 
+pub use clock::Clock;
 pub use error::JournalError;
 pub use read::cursor::MAX_NESTING;
 pub use read::header::{VERSION, parse_policy};

@@ -3,7 +3,10 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use fairgate_journal::{JournalError, MAX_EVENT_LINE_BYTES, Reader, Start, parse_policy};
+use fairgate_core::units::Micros;
+use fairgate_journal::{
+    Clock, JournalError, MAX_EVENT_LINE_BYTES, Reader, Start, format_policy, parse_policy,
+};
 
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}"#;
@@ -133,7 +136,7 @@ fn unknown_events_and_fields() {
         ),
         (
             r#"{"at":0,"event":"worker","name":"w","status":"up"}"#,
-            r#"field "status": unknown; known here: at, event, name, state, ranks, slots, taints, batch_tokens"#,
+            r#"field "status": unknown; known here: at, event, name, state, ranks, slots, taints, batch_tokens, tier, requests_per_minute, tokens_per_minute, burst_seconds, requests_remaining, tokens_remaining, pause_until"#,
         ),
         (
             r#"{"at":0,"event":"tick","a\nb\"":1}"#,
@@ -389,7 +392,7 @@ fn policies() {
         ),
         (
             r#"{"drr":{"by":"class","queue":"fcfs","classes":[]}}"#,
-            r#"field "policy.drr.queue": unknown; known here: by, classes, default, settle"#,
+            r#"field "policy.drr.queue": unknown; known here: by, classes, default"#,
         ),
         (
             r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"a","quantum":1}]}}"#,
@@ -398,10 +401,6 @@ fn policies() {
         (
             r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1}],"default":"b"}}"#,
             r#"field "policy.drr.default": "b" is none of the classes"#,
-        ),
-        (
-            r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1}],"settle":1}}"#,
-            r#"field "policy.drr.settle": must be true or false, not 1"#,
         ),
         (
             r#"{"share":{"by":"tenant","weights":{"chat":0}}}"#,
@@ -449,9 +448,287 @@ fn policies() {
         ),
         (
             r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1,"inside":{"share":{"by":"tenant","weigths":{}}}}]}}"#,
-            r#"field "policy.drr.classes[0].inside.share.weigths": unknown; known here: by, weights, default_weight, caps, default_cap, partition, queue, inside"#,
+            r#"field "policy.drr.classes[0].inside.share.weigths": unknown; known here: by, classes, default, weights, default_weight, caps, default_cap, partition, queue, inside"#,
         ),
     ]);
+}
+
+#[test]
+fn settle_is_gone() {
+    let advice = r#"was removed: it did not make real usage follow the quanta. Where usage must follow weights, use {"share":{"by":…,"classes":[{"name":…,"weight":…},…]}}; for drr by stated costs, leave settle out"#;
+    for value in ["true", "false", "null", "1"] {
+        let classes = r#""classes":[{"name":"a","quantum":1}]"#;
+        let policy = format!(r#"{{"drr":{{"by":"class",{classes},"settle":{value}}}}}"#);
+        check_policy(&[(&policy, &format!(r#"field "policy.drr.settle": {advice}"#))]);
+        let first = format!(r#"{{"drr":{{"settle":{value}}}}}"#);
+        let inside = format!(r#"{{"share":{{"by":"tenant","inside":{first}}}}}"#);
+        let field = "policy.share.inside.drr.settle";
+        check_policy(&[(&inside, &format!(r#"field "{field}": {advice}"#))]);
+    }
+    // It was never a field of anything else.
+    let known = "by, alpha, optimize_for, auto_tune, max_wait_ticks, queue, inside";
+    check_policy(&[(
+        r#"{"load":{"by":"agent","settle":true}}"#,
+        &format!(r#"field "policy.load.settle": unknown; known here: {known}"#),
+    )]);
+}
+
+#[test]
+fn queues() {
+    let drr = |queue: &str| {
+        format!(
+            r#"{{"drr":{{"by":"class","classes":[{{"name":"a","quantum":1,"queue":{queue}}}]}}}}"#
+        )
+    };
+    let classes = |queue: &str| {
+        format!(
+            r#"{{"share":{{"by":"class","classes":[{{"name":"a","weight":1,"queue":{queue}}}]}}}}"#
+        )
+    };
+    let share = |queue: &str| format!(r#"{{"share":{{"by":"class","queue":{queue}}}}}"#);
+    let load = |queue: &str| format!(r#"{{"load":{{"by":"class","queue":{queue}}}}}"#);
+    for (queue, error) in [
+        (r#""lifo""#, r#"": must be one of fcfs, wspt, not the text "lifo""#),
+        ("null", r#"": must be one of fcfs, wspt, not null"#),
+        ("7", r#"": must be one of fcfs, wspt, not 7"#),
+        ("[]", r#"": must be one of fcfs, wspt, not a list"#),
+        (r#"{"order":"lifo"}"#, r#".order": must be one of fcfs, wspt, not the text "lifo""#),
+        (r#"{"order":null}"#, r#".order": must be one of fcfs, wspt, not null"#),
+        (r#"{"order":"fcfs","order":"fcfs"}"#, r#".order": given twice"#),
+        (r#"{"max_wait_us":-1}"#, r#".max_wait_us": must be an integer of 0 or more, not -1"#),
+        (r#"{"max_wait_us":null}"#, r#".max_wait_us": must be an integer of 0 or more, not null"#),
+        (r#"{"max_wait_us":1.5}"#, r#".max_wait_us": must be an integer of 0 or more, not 1.5"#),
+        (
+            r#"{"max_wait_us":18446744073709551616}"#,
+            r#".max_wait_us": must be an integer from 0 to 18446744073709551615, not 18446744073709551616"#,
+        ),
+        (r#"{"max_wait":1}"#, r#".max_wait": unknown; known here: order, max_wait_us"#),
+    ] {
+        check_policy(&[
+            (&share(queue), &format!("field \"policy.share.queue{error}")),
+            (&load(queue), &format!("field \"policy.load.queue{error}")),
+            (&drr(queue), &format!("field \"policy.drr.classes[0].queue{error}")),
+            (&classes(queue), &format!("field \"policy.share.classes[0].queue{error}")),
+        ]);
+    }
+}
+
+#[test]
+fn classes_of_a_share_node() {
+    let with = |classes: &str| format!(r#"{{"share":{{"by":"class","classes":{classes}}}}}"#);
+    let class = |field: &str| with(&format!(r#"[{{"name":"a","weight":4}},{{{field}}}]"#));
+    let known = "name, weight, cap, queue, inside, busy_tokens, busy_fraction, limit_requests_per_worker, limit_input_tokens_per_worker, limit_cached_tokens_per_worker";
+    for (classes, error) in [
+        ("null", r#"": must be a list, not null"#),
+        ("{}", r#"": must be a list, not an object"#),
+        ("[]", r#"": a share node with classes needs at least one"#),
+        ("[7]", r#"[0]": must be an object, not 7"#),
+        (r#"["a"]"#, r#"[0]": must be an object, not the text "a""#),
+    ] {
+        check_policy(&[(&with(classes), &format!("field \"policy.share.classes{error}"))]);
+    }
+    for (fields, error) in [
+        (r#""weight":1"#, r#"name": is missing"#),
+        (r#""name":null,"weight":1"#, r#"name": must be text, not null"#),
+        (r#""name":"a","weight":1"#, r#"name": class "a" is listed twice"#),
+        (r#""name":"b""#, r#"weight": is missing"#),
+        (r#""name":"b","weight":0"#, r#"weight": must be an integer of 1 or more, not 0"#),
+        (r#""name":"b","weight":-1"#, r#"weight": must be an integer of 1 or more, not -1"#),
+        (r#""name":"b","weight":1.5"#, r#"weight": must be an integer of 1 or more, not 1.5"#),
+        (r#""name":"b","weight":null"#, r#"weight": must be an integer of 1 or more, not null"#),
+        (r#""weight":1,"weight":1"#, r#"weight": given twice"#),
+        (r#""cap":-1"#, r#"cap": must be an integer of 0 or more, not -1"#),
+        (r#""cap":null"#, r#"cap": must be an integer of 0 or more, not null"#),
+        (r#""cap":"8""#, r#"cap": must be an integer of 0 or more, not the text "8""#),
+        (
+            r#""queue":"fcfs","inside":{"share":{"by":"key"}}"#,
+            r#"inside": queue and inside exclude each other"#,
+        ),
+        (r#""inside":{"share":{}}"#, r#"inside.share.by": is missing"#),
+        (
+            r#""name":"b","weight":1,"inside":{"share":{"by":"key","partition":true}}"#,
+            r#"inside.share.partition": only the root node may be partitioned"#,
+        ),
+        (r#""busy_tokens":-1"#, r#"busy_tokens": must be an integer of 0 or more, not -1"#),
+        (
+            r#""busy_fraction":0.0001"#,
+            r#"busy_fraction": must have at most 3 decimals, not 0.0001"#,
+        ),
+        (r#""busy_fraction":null"#, r#"busy_fraction": must be a number, not null"#),
+        (r#""quantum":1"#, &format!(r#"quantum": unknown; known here: {known}"#)),
+        (r#""partition":true"#, &format!(r#"partition": unknown; known here: {known}"#)),
+    ] {
+        let expected = format!("field \"policy.share.classes[1].{error}");
+        check_policy(&[(&class(fields), &expected)]);
+    }
+}
+
+#[test]
+fn limits_of_a_class() {
+    for limit in ["requests", "input_tokens", "cached_tokens"] {
+        for (value, found) in [
+            ("0", "0"),
+            ("-1", "-1"),
+            ("null", "null"),
+            ("\"1\"", "the text \"1\""),
+            ("1.0", "1.0"),
+        ] {
+            let field = format!("limit_{limit}_per_worker");
+            let class = |size: &str| {
+                format!(r#""by":"class","classes":[{{"name":"a","{size}":1,"{field}":{value}}}]"#)
+            };
+            let error = format!("{field}\": must be an integer of 1 or more, not {found}");
+            check_policy(&[
+                (
+                    &format!(r#"{{"drr":{{{}}}}}"#, class("quantum")),
+                    &format!("field \"policy.drr.classes[0].{error}"),
+                ),
+                (
+                    &format!(r#"{{"share":{{{}}}}}"#, class("weight")),
+                    &format!("field \"policy.share.classes[0].{error}"),
+                ),
+            ]);
+        }
+    }
+}
+
+/// What a node with classes may not say besides, even where it says what is usual.
+#[test]
+fn weights_beside_classes() {
+    let classes = r#""by":"class","classes":[{"name":"a","weight":1}]"#;
+    for (field, value) in [("weights", "{}"), ("default_weight", "100"), ("caps", "{}")] {
+        let error = format!(
+            r#"field "policy.share.{field}": a node with classes has them there: give each class its weight and cap"#
+        );
+        let behind = format!(r#"{{"share":{{{classes},"{field}":{value}}}}}"#);
+        let before = format!(r#"{{"share":{{"{field}":{value},{classes}}}}}"#);
+        check_policy(&[(&behind, &error), (&before, &error)]);
+    }
+    // A class without a cap of its own takes the node's.
+    let capped = format!(r#"{{"share":{{{classes},"default_cap":1}}}}"#);
+    assert_eq!(format_policy(&parse_policy(&capped).unwrap()), capped);
+    check_policy(&[
+        (
+            &format!(r#"{{"share":{{{classes},"default":"b"}}}}"#),
+            r#"field "policy.share.default": "b" is none of the classes"#,
+        ),
+        (
+            &format!(r#"{{"share":{{{classes},"default":null}}}}"#),
+            r#"field "policy.share.default": must be text, not null"#,
+        ),
+        (
+            r#"{"share":{"by":"class","default":"a"}}"#,
+            r#"field "policy.share.default": names a class, but the node lists none"#,
+        ),
+        (
+            // Its inside is that of all its classes: the error is where it stands.
+            &format!(
+                r#"{{"share":{{{classes},"inside":{{"share":{{"by":"key","partition":true}}}}}}}}"#
+            ),
+            r#"field "policy.share.inside.share.partition": only the root node may be partitioned"#,
+        ),
+    ]);
+}
+
+/// The numbers that a worker's event and a worker in the header may state about tier and rates.
+#[test]
+fn tiers_and_rates_of_workers() {
+    let at_least = |least: u64, field: &str| {
+        vec![
+            (field.to_string(), "-1", format!("must be an integer of {least} or more, not -1")),
+            (field.into(), "1.5", format!("must be an integer of {least} or more, not 1.5")),
+            (
+                field.into(),
+                "\"1\"",
+                format!("must be an integer of {least} or more, not the text \"1\""),
+            ),
+            (field.into(), "[]", format!("must be an integer of {least} or more, not a list")),
+            (
+                field.into(),
+                "18446744073709551616",
+                format!(
+                    "must be an integer from {least} to 18446744073709551615, not 18446744073709551616"
+                ),
+            ),
+        ]
+    };
+    let mut cases = Vec::new();
+    for field in ["tier", "requests_remaining", "tokens_remaining", "pause_until"] {
+        cases.extend(at_least(0, field));
+        cases.push((field.into(), "null", "must be an integer of 0 or more, not null".into()));
+    }
+    for field in ["requests_per_minute", "tokens_per_minute"] {
+        cases.extend(at_least(1, field));
+        cases.push((field.into(), "0", "must be an integer of 1 or more, not 0".into()));
+    }
+    for value in ["0", "61", "-1", "1.5", "null", "18446744073709551616"] {
+        let error = format!("must be an integer from 1 to 60, not {value}");
+        cases.push(("burst_seconds".into(), value, error));
+    }
+    for (field, value, error) in cases {
+        let line = format!(r#"{{"at":0,"event":"worker","name":"w","{field}":{value}}}"#);
+        check(&[(&line, &format!("field \"{field}\": {error}"))]);
+        let workers = format!(r#""capacity":2,"workers":[{{"name":"w","{field}":{value}}}]"#);
+        let header = HEADER.replace(r#""capacity":2"#, &workers);
+        check_header(&[(&header, &format!("field \"pool.workers[0].{field}\": {error}"))]);
+    }
+}
+
+#[test]
+fn quotas() {
+    for event in [r#""event":"submit","id":"r""#, r#""event":"release","id":"r","tokens":1"#] {
+        for value in ["-1", "1.0", "null", "{}"] {
+            let shown = value.replace("{}", "an object");
+            let line = format!(r#"{{"at":0,{event},"quota":{value}}}"#);
+            let error = format!(r#"field "quota": must be an integer of 0 or more, not {shown}"#);
+            check(&[(&line, &error)]);
+        }
+    }
+    check(&[
+        (
+            r#"{"at":0,"event":"cancel","id":"r","quota":1}"#,
+            r#"field "quota": unknown; known here: at, event, id"#,
+        ),
+        (r#"{"at":0,"event":"release","quota":1}"#, r#"field "id": is missing"#),
+    ]);
+}
+
+#[test]
+fn clocks() {
+    let error = |value: &str, expected: &str| {
+        let pool = HEADER.replace(r#""pool""#, &format!(r#""clock":{value},"pool""#));
+        let behind = HEADER.replace("}}}}", &format!(r#"}}}}}},"clock":{value}}}"#));
+        let expected = format!("field \"clock{expected}");
+        check_header(&[(&pool, &expected), (&behind, &expected)]);
+    };
+    error("null", r#"": must be an object, not null"#);
+    error("0", r#"": must be an object, not 0"#);
+    error("{}", r#".at": is missing"#);
+    error(r#"{"unix_us":0}"#, r#".at": is missing"#);
+    error(r#"{"at":0}"#, r#".unix_us": is missing"#);
+    error(r#"{"at":-1,"unix_us":0}"#, r#".at": must be an integer of 0 or more, not -1"#);
+    error(r#"{"at":null,"unix_us":0}"#, r#".at": must be an integer of 0 or more, not null"#);
+    error(r#"{"at":0,"unix_us":-1}"#, r#".unix_us": must be an integer of 0 or more, not -1"#);
+    error(r#"{"at":0,"unix_us":0.5}"#, r#".unix_us": must be an integer of 0 or more, not 0.5"#);
+    error(
+        r#"{"at":0,"unix_us":"2025-11-15"}"#,
+        r#".unix_us": must be an integer of 0 or more, not the text "2025-11-15""#,
+    );
+    error(r#"{"at":0,"at":0,"unix_us":0}"#, r#".at": given twice"#);
+    error(r#"{"at":0,"unix_us":0,"zone":"UTC"}"#, r#".zone": unknown; known here: at, unix_us"#);
+    check_header(&[(
+        r#"{"fairgate_journal":1,"clock":{"at":0,"unix_us":0}}"#,
+        r#"field "pool": is missing"#,
+    )]);
+    // It says nothing about events: theirs may be earlier than its own.
+    let clock = r#""clock":{"at":18446744073709551615,"unix_us":18446744073709551615},"pool""#;
+    let journal = format!("{}\n", HEADER.replace(r#""pool""#, clock));
+    let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let clock = Clock { at: Micros(u64::MAX), unix_us: u64::MAX };
+    assert_eq!(reader.clock(), Some(clock));
+    assert_eq!(reader.next_event().unwrap(), None);
+    read(format!("{journal}{{\"at\":0,\"event\":\"tick\"}}\n").as_bytes()).unwrap();
+    assert_eq!(Reader::open(HEADER.as_bytes()).unwrap().1.clock(), None);
 }
 
 #[test]
@@ -474,7 +751,7 @@ fn headers() {
         (r#"{"fairgate_journal":1,"pool":null}"#, r#"field "pool": must be an object, not null"#),
         (
             r#"{"fairgate_journal":1,"pol":{}}"#,
-            r#"field "pol": unknown; known here: fairgate_journal, pool, snapshot"#,
+            r#"field "pol": unknown; known here: fairgate_journal, clock, pool, snapshot"#,
         ),
         (
             r#"{"fairgate_journal":1,"pool":{"policy":{"share":{"by":"tenant"}}}}"#,
@@ -501,7 +778,7 @@ fn headers() {
         (&with(r#","workers":[{"ranks":1}]"#), r#"field "pool.workers[0].name": is missing"#),
         (
             &with(r#","workers":[{"name":"a","state":"up"}]"#),
-            r#"field "pool.workers[0].state": unknown; known here: name, ranks, slots, taints, batch_tokens"#,
+            r#"field "pool.workers[0].state": unknown; known here: name, ranks, slots, taints, batch_tokens, tier, requests_per_minute, tokens_per_minute, burst_seconds, requests_remaining, tokens_remaining, pause_until"#,
         ),
         (
             &with(r#","busy_fraction":0.0625"#),
@@ -579,6 +856,7 @@ fn trees_of_64_nodes_are_read_and_no_deeper_ones() {
     let ways = [
         (r#"{"share":{"by":"tenant","inside":"#, "}}"),
         (r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1,"inside":"#, "}]}}"),
+        (r#"{"share":{"by":"class","classes":[{"name":"a","weight":1,"inside":"#, "}]}}"),
     ];
     for (open, close) in ways {
         let deep = |n: usize| {

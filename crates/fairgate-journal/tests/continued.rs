@@ -1,4 +1,5 @@
-//! A journal that starts from a snapshot gives the decisions that the uninterrupted one gives.
+//! A journal that starts from a snapshot goes on as the uninterrupted one does: the same decisions, and from then on
+//! the same snapshots, to the byte.
 #![allow(clippy::unwrap_used)]
 
 mod seeds;
@@ -6,113 +7,169 @@ mod seeds;
 use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
-use fairgate_core::fairness::NodeFairness;
-use fairgate_core::snapshot::{NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Writer};
-use fairgate_testkit::workload::{Shape, generate, generate_answered};
+use fairgate_testkit::seeds::for_each_seed;
+use fairgate_testkit::workload::{Events, Shape, generate, generate_answered};
+use serde_json::Value;
 
-use crate::seeds::seeds;
+use crate::seeds::journals;
 
-type Decisions = Vec<(Micros, Decision)>;
+type Decisions = Vec<Decision>;
 
-fn apply(pool: &mut Pool, (at, event): (Micros, Event), decisions: &mut Decisions) {
-    let mut decided = Vec::new();
-    pool.apply(at, event, &mut decided).unwrap();
-    decisions.extend(decided.into_iter().map(|decision| (at, decision)));
+fn apply(pool: &mut Pool, (at, event): &(Micros, Event)) -> Decisions {
+    let mut decisions = Vec::new();
+    pool.apply(*at, event.clone(), &mut decisions).unwrap();
+    decisions
 }
 
-/// The text of a journal that goes on from `pool` with these events.
-fn rotated(pool: &Pool, events: &[(Micros, Event)]) -> Vec<u8> {
+/// A pool's state, as it is written.
+fn state(pool: &Pool) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
-    for (at, event) in events {
-        writer.write_event(*at, event).unwrap();
-    }
     writer.into_inner()
 }
 
-/// Replays a journal's text: its decisions, and the pool in the end.
-fn replay(journal: &[u8]) -> (Decisions, Pool) {
-    let (start, mut reader) = Reader::open(journal).unwrap();
-    let mut pool = start.into_pool().unwrap();
-    let mut decisions = Vec::new();
-    while let Some(event) = reader.next_event().unwrap() {
-        apply(&mut pool, event, &mut decisions);
-    }
-    (decisions, pool)
+/// The pool that is read from its written state.
+fn restored(state: &[u8]) -> Pool {
+    let (start, mut reader) = Reader::open(state).unwrap();
+    assert!(reader.next_event().unwrap().is_none());
+    start.into_pool().unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(state)))
 }
 
-/// A pool's state, as far as it matters. While no worker takes anything a pool need not look at its flows, and one
-/// that was restored has looked once: so a flow's distance from virtual time is compared, not whether it has
-/// noted when it stopped. What only the bounds depend on is compared as the pool shows it.
-fn state(pool: &Pool) -> (Snapshot, Vec<NodeFairness>) {
-    let mut snapshot = pool.snapshot();
-    forget(&mut snapshot.root);
-    let mut fairness = pool.fairness();
-    fairness.sort_by(|a, b| a.path.cmp(&b.path));
-    (snapshot, fairness)
+/// The first places in which two states differ, for the message.
+fn differences(ours: &[u8], theirs: &[u8]) -> String {
+    let mut found = Vec::new();
+    let read = |state| serde_json::from_slice::<Value>(state).unwrap();
+    compare(&read(ours), &read(theirs), "", &mut found);
+    found.truncate(12);
+    found.join("\n")
 }
 
-fn forget(node: &mut NodeSnapshot) {
-    let now = match &mut node.state {
-        NodeCounters::Drr { deficits, .. } => {
-            deficits.iter_mut().for_each(|deficit| (deficit.1, deficit.2) = (0, 0));
-            0
+fn compare(ours: &Value, theirs: &Value, path: &str, found: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) => {
+            let names: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            for name in names {
+                let of = |fields: &serde_json::Map<_, _>| fields.get(name).cloned();
+                let (a, b) = (of(a).unwrap_or_default(), of(b).unwrap_or_default());
+                compare(&a, &b, &format!("{path}.{name}"), found);
+            }
         }
-        NodeCounters::Share { virtual_time, .. } => *virtual_time,
-        NodeCounters::Load { .. } => 0,
-    };
-    for flow in &mut node.flows {
-        if let Some(share) = &mut flow.share {
-            share.base += share.stopped.take().map_or(0, |stopped| now - stopped);
-            share.bound = Default::default();
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(a, b, &format!("{path}[{i}]"), found);
+            }
         }
-        if let Some(inside) = &mut flow.inside {
-            forget(inside);
-        }
+        _ if ours == theirs => {}
+        _ => found.push(format!("{path}: uncut {ours}, cut {theirs}")),
     }
 }
 
-/// Cuts the journal of this shape and seed after every `step`-th event.
+/// What a journal leads to when nothing cuts it: the decisions of each event, and the state before each and in the end.
+struct Uncut {
+    events: Events,
+    decisions: Vec<Decisions>,
+    states: Vec<Vec<u8>>,
+}
+
+impl Uncut {
+    fn new(shape: &Shape, seed: u64) -> Self {
+        let (config, events) = match seed % 4 {
+            0 => generate(shape, seed),
+            _ => generate_answered(shape, seed),
+        };
+        let mut pool = Pool::new(config);
+        let mut states = vec![state(&pool)];
+        let mut decisions = Vec::new();
+        for event in &events {
+            decisions.push(apply(&mut pool, event));
+            states.push(state(&pool));
+        }
+        Self { events, decisions, states }
+    }
+
+    /// Applies an event to the pool that was cut and compares its decisions.
+    fn go_on(&self, pool: &mut Pool, event: usize, context: &str) {
+        let decided = apply(pool, &self.events[event]);
+        assert_eq!(decided, self.decisions[event], "{context}: event {event} decides otherwise");
+    }
+
+    /// Compares the state of the pool that was cut, before this event.
+    fn check_state(&self, pool: &Pool, event: usize, context: &str) {
+        let (uncut, cut) = (&self.states[event], &state(pool));
+        if uncut != cut {
+            let differences = differences(uncut, cut);
+            panic!("{context}: the states before event {event} differ\n{differences}");
+        }
+    }
+}
+
+/// Cuts a journal before every `step`-th event so that it then goes on to the end; and once before each event.
 fn check(name: &str, shape: &Shape, seed: u64, step: usize) {
-    let (config, events) = match seed % 2 {
-        0 => generate_answered(shape, seed),
-        _ => generate(shape, seed),
+    let uncut = Uncut::new(shape, seed);
+    let events = uncut.events.len();
+    for cut in (0..=events).step_by(step) {
+        let context = format!("shape {name}, seed {seed}, cut before event {cut}");
+        let mut pool = restored(&uncut.states[cut]);
+        uncut.check_state(&pool, cut, &context);
+        for event in cut..events {
+            uncut.go_on(&mut pool, event, &context);
+            // Right after the cut, and in the end.
+            if event < cut + 2 || event + 1 == events {
+                uncut.check_state(&pool, event + 1, &context);
+            }
+        }
+    }
+    let context = format!("shape {name}, seed {seed}, cut before each event");
+    let mut pool = restored(&uncut.states[0]);
+    for event in 0..events {
+        uncut.go_on(&mut pool, event, &context);
+        uncut.check_state(&pool, event + 1, &context);
+        pool = restored(&uncut.states[event + 1]);
+    }
+}
+
+/// Journals of a shape: most are short and cut before each event, some are long and cut now and then.
+fn check_all(name: &str, shape: &Shape) {
+    let short = Shape { events: shape.events.min(90), ..shape.clone() };
+    for_each_seed(name, journals(16), |seed| match seed % 8 {
+        0 => check(name, shape, seed, 1 + shape.events / 12),
+        _ => check(name, &short, seed, 1),
+    });
+}
+
+macro_rules! shapes {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check_all(stringify!($name), &Shape::$name());
+            }
+        )*
+
+        #[test]
+        fn every_quick_shape_is_tried() {
+            let quick: Vec<_> = Shape::quick().into_iter().map(|(name, _)| name).collect();
+            assert_eq!(quick, [$(stringify!($name)),*]);
+        }
     };
-    let mut pool = Pool::new(config);
-    let mut decisions = Vec::new();
-    let mut cuts = vec![(0, rotated(&pool, &events))];
-    for (i, event) in events.iter().enumerate() {
-        apply(&mut pool, event.clone(), &mut decisions);
-        if (i + 1) % step == 0 {
-            cuts.push((decisions.len(), rotated(&pool, &events[i + 1..])));
-        }
-    }
-    for (i, (decided, journal)) in cuts.iter().enumerate() {
-        let cut = format!("shape {name}, seed {seed}, cut after {} events", i * step);
-        let (continued, ended) = replay(journal);
-        assert_eq!(continued, decisions[*decided..], "{cut}");
-        assert_eq!(state(&ended), state(&pool), "{cut}: the pools differ in the end");
-    }
 }
 
-#[test]
-fn wherever_a_journal_is_cut_the_decisions_are_the_same() {
-    let seeds = seeds(0..12);
-    for (name, shape) in Shape::quick() {
-        println!("shape {name}: seeds {seeds:?}");
-        for seed in seeds.clone() {
-            check(name, &shape, seed, 7);
-        }
-    }
+shapes! {
+    small drr share hierarchical load tree workers restless jammed copies rates paused wild
 }
 
+/// Trees deeper than the other shapes have.
 #[test]
-fn with_a_crowd_too() {
+fn deep() {
+    let shape = Shape { depth: 6..=12, flows: 1..=3, controls: 30, ..Shape::wild() };
+    check_all("deep", &shape);
+}
+
+/// Many flows.
+#[test]
+fn crowded() {
     let shape = Shape { events: 1000, ..Shape::crowded() };
-    for seed in 0..2 {
-        println!("shape crowded: seed {seed}");
-        check("crowded", &shape, seed, 211);
-    }
+    for_each_seed("crowded", journals(2), |seed| check("crowded", &shape, seed, 211));
 }

@@ -1,12 +1,13 @@
 //! The form of what explains: why a grant was made, where a request is, and how far flows are from their shares.
 #![allow(clippy::unwrap_used)]
 
-use fairgate_core::Pool;
 use fairgate_core::decision::{Decision, Grant, Sink};
-use fairgate_core::explain::{Choice, Rule, Standing, Whereabouts, Why};
-use fairgate_core::fairness::{FlowFairness, NodeFairness};
+use fairgate_core::event::{Event, PoolConfig, Submit};
+use fairgate_core::explain::{Choice, Metered, Rule, Standing, Whereabouts, Why};
+use fairgate_core::fairness::{CapUse, Due, FlowFairness, Lag, NodeFairness};
 use fairgate_core::units::{Alpha, Micros, PerWeight, Ticks, Tokens, Weight};
-use fairgate_journal::{Reader, Writer, write_fairness, write_whereabouts};
+use fairgate_core::{Handle, Pool};
+use fairgate_journal::{Reader, Writer, parse_policy, write_fairness, write_whereabouts};
 use fairgate_testkit::workload::{Shape, generate_answered};
 
 /// Takes decisions, and asks why for every grant.
@@ -60,10 +61,10 @@ fn a_grant_says_why() {
 fn a_request_is_somewhere() {
     let (pool, _) = replay(JOURNAL);
     let of = |id: &str| write_whereabouts(&pool.whereabouts(id).unwrap());
-    assert_eq!(of("r2"), EXPECTED_FLYING);
+    assert_eq!(of("r2"), EXPECTED_IN_FLIGHT);
     assert_eq!(of("r4"), EXPECTED_WAITING);
-    let nowhere = Whereabouts::Flying { granted_at: Micros(7), place: None };
-    assert_eq!(write_whereabouts(&nowhere), r#"{"state":"flying","granted_at_us":7}"#);
+    let nowhere = Whereabouts::InFlight { granted_at: Micros(7), place: None };
+    assert_eq!(write_whereabouts(&nowhere), r#"{"state":"in_flight","granted_at_us":7}"#);
 }
 
 #[test]
@@ -73,11 +74,26 @@ fn lags_have_bounds() {
     assert_eq!(write_fairness(&[]), "[]");
 }
 
+/// The first handle that a pool gives.
+fn handle() -> Handle {
+    let config = PoolConfig::new(1, parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap());
+    let mut sink = Curious::default();
+    let submit = Event::Submit(Box::new(Submit::new("r1")));
+    Pool::new(config).apply(Micros(0), submit, &mut sink).unwrap();
+    match &sink.0[..] {
+        [Decision::Grant(grant)] => grant.request,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// What the small pool above does not come to.
 #[test]
 fn every_rule_and_number_has_its_name() {
     let weight = Weight::new(7).unwrap();
-    let drr = Standing::Drr { deficit: -5, quantum: weight, head_cost: None, rounds_needed: None };
+    let due = Due { tokens: -3, bound: u128::MAX };
+    let meter = Metered { got: -4, due };
+    let drr =
+        Standing::Drr { deficit: 5, quantum: weight, head_cost: None, rounds_needed: None, meter };
     let share = Standing::Share {
         score: PerWeight(3 << 31),
         settled: PerWeight(0),
@@ -86,6 +102,8 @@ fn every_rule_and_number_has_its_name() {
         pending: u128::MAX,
         slots: Some(2),
         cap: None,
+        new: true,
+        meter,
     };
     let load = Standing::Load {
         depth_thousandths: 1250,
@@ -97,12 +115,13 @@ fn every_rule_and_number_has_its_name() {
     let level = |rule, standing| Choice { by, flow: "\"".into(), rule, standing, runner_up: None };
     let levels = vec![
         level(Rule::Stayed, drr),
-        level(Rule::Bulk { rounds: 1 << 64 }, drr),
+        level(Rule::Bulk { rounds: u64::MAX }, drr),
         level(Rule::BelowItsSlots, share),
         level(Rule::Late, load),
     ];
     let why = Some(Box::new(Why { cost: Tokens(u64::MAX), levels }));
     let grant = Grant {
+        request: handle(),
         id: "r".into(),
         cost: Tokens(1),
         waited: Micros(0),
@@ -111,19 +130,29 @@ fn every_rule_and_number_has_its_name() {
         why,
     };
     assert_eq!(line(Micros(1), &Decision::Grant(grant)), EXPECTED_NAMES);
+    let bare = FlowFairness {
+        name: "b".into(),
+        weight: None,
+        waiting: 1,
+        in_flight: 2,
+        got: 7,
+        due: None,
+        cap_use: None,
+        lag: None,
+    };
     let flow = FlowFairness {
         name: "a".into(),
-        weight,
-        waiting: 1,
-        flying: 2,
-        lag: PerWeight(-3 << 32),
-        bound: None,
+        weight: Some(weight),
+        due: Some(Due { tokens: 9, bound: 1 }),
+        cap_use: Some(CapUse { used: 7, allowed: 6 }),
+        lag: Some(Lag { lag: PerWeight(-3 << 32), bound: None }),
+        ..bare.clone()
     };
     let path = vec!["x".into(), "y".into()];
-    let node = NodeFairness { path, kind: "share", by, flows: vec![flow] };
+    let node = NodeFairness { path, kind: "share", by, flows: vec![flow, bare] };
     assert_eq!(
         write_fairness(&[node.clone(), NodeFairness { path: vec![], flows: vec![], ..node }]),
-        r#"[{"path":["x","y"],"kind":"share","by":"key","flows":[{"flow":"a","weight":7,"waiting":1,"flying":2,"lag_tokens_per_weight":"-3.000"}]},{"path":[],"kind":"share","by":"key","flows":[]}]"#
+        r#"[{"path":["x","y"],"kind":"share","by":"key","flows":[{"flow":"a","weight":7,"waiting":1,"in_flight":2,"got_tokens":7,"due_tokens":9,"difference_tokens":-2,"bound_tokens":1,"within_bound":false,"cap_use":1.166,"lag_tokens_per_weight":"-3.000"},{"flow":"b","waiting":1,"in_flight":2,"got_tokens":7}]},{"path":[],"kind":"share","by":"key","flows":[]}]"#
     );
 }
 
@@ -167,9 +196,10 @@ fn count_fields(value: &serde_json::Value) -> usize {
     }
 }
 
-const EXPECTED_DECISIONS: &str = r#"{"at":1,"decision":"grant","id":"r1","waited_us":0,"worker":"w0","rank":0,"why":{"cost":700,"levels":[{"by":"class","flow":"cached","rule":"visited","standing":{"kind":"drr","deficit_tokens":0,"quantum_tokens":2048,"head_cost_tokens":700,"rounds_needed":1}}]}}
-{"at":5,"decision":"grant","id":"r2","waited_us":3,"worker":"w0","rank":0,"why":{"cost":1000,"levels":[{"by":"class","flow":"batch","rule":"bulk","bulk_rounds":2,"standing":{"kind":"drr","deficit_tokens":0,"quantum_tokens":512,"head_cost_tokens":1000,"rounds_needed":2}},{"by":"tenant","flow":"chat","rule":"lowest_score","standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":500,"pending_tokens":0,"cap":4},"runner_up":{"flow":"api","standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":100,"pending_tokens":0}}},{"by":"agent","flow":"default","rule":"largest_load","standing":{"kind":"load","depth_thousandths":1000,"age_ticks":1,"load_millionths":1000000,"alpha":0.25}}]}}"#;
-const EXPECTED_FLYING: &str = r#"{"state":"flying","granted_at_us":5,"worker":"w0","rank":0}"#;
-const EXPECTED_WAITING: &str = r#"{"state":"waiting","submitted_at_us":4,"cost":5,"levels":[{"by":"class","flow":"batch","readiness":"ready","waiting":2,"flying":1,"standing":{"kind":"drr","deficit_tokens":24,"quantum_tokens":512,"head_cost_tokens":1200,"rounds_needed":3}},{"by":"tenant","flow":"api","readiness":"ready","waiting":2,"flying":0,"standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":100,"pending_tokens":0}},{"by":"agent","flow":"b","readiness":"ready","waiting":1,"flying":0,"standing":{"kind":"load","depth_thousandths":1000,"age_ticks":1,"load_millionths":950000,"alpha":0.25}}],"ahead_in_queue":0,"ahead":[{"path":["batch","api","a"],"requests":1,"tokens":1200}],"grants_ahead":1}"#;
-const EXPECTED_FAIRNESS: &str = r#"[{"path":[],"kind":"drr","by":"class","flows":[{"flow":"batch","weight":512,"waiting":2,"flying":1,"lag_tokens_per_weight":"0.047","bound_tokens_per_weight":{"least":"0.000","most":"3.342"}}]},{"path":["batch"],"kind":"share","by":"tenant","flows":[{"flow":"api","weight":100,"waiting":2,"flying":0,"lag_tokens_per_weight":"0.000","bound_tokens_per_weight":{"least":"0.000","most":"0.000"}}]}]"#;
-const EXPECTED_NAMES: &str = r#"{"at":1,"decision":"grant","id":"r","waited_us":0,"why":{"cost":18446744073709551615,"levels":[{"by":"key","flow":"\"","rule":"stayed","standing":{"kind":"drr","deficit_tokens":-5,"quantum_tokens":7}},{"by":"key","flow":"\"","rule":"bulk","bulk_rounds":18446744073709551616,"standing":{"kind":"drr","deficit_tokens":-5,"quantum_tokens":7}},{"by":"key","flow":"\"","rule":"below_its_slots","standing":{"kind":"share","score_tokens_per_weight":"1.500","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"-0.250","weight":7,"pending_tokens":340282366920938463463374607431768211455,"slots":2}},{"by":"key","flow":"\"","rule":"late","standing":{"kind":"load","depth_thousandths":1250,"age_ticks":3,"alpha":0.0}}]}}"#;
+const EXPECTED_DECISIONS: &str = r#"{"at":1,"decision":"grant","id":"r1","waited_us":0,"worker":"w0","rank":0,"why":{"cost":700,"levels":[{"by":"class","flow":"cached","rule":"visited","standing":{"kind":"drr","deficit_tokens":0,"quantum_tokens":2048,"head_cost_tokens":700,"rounds_needed":1,"got_tokens":0,"due_tokens":0,"bound_tokens":1}}]}}
+{"at":5,"decision":"grant","id":"r2","waited_us":3,"worker":"w0","rank":0,"why":{"cost":1000,"levels":[{"by":"class","flow":"batch","rule":"bulk","bulk_rounds":2,"standing":{"kind":"drr","deficit_tokens":0,"quantum_tokens":512,"head_cost_tokens":1000,"rounds_needed":2,"got_tokens":0,"due_tokens":112,"bound_tokens":716}},{"by":"tenant","flow":"chat","rule":"lowest_score","standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":500,"pending_tokens":0,"cap":4,"new":true,"got_tokens":0,"due_tokens":0,"bound_tokens":1},"runner_up":{"flow":"api","standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":100,"pending_tokens":0,"new":true,"got_tokens":0,"due_tokens":0,"bound_tokens":1}}},{"by":"agent","flow":"default","rule":"largest_load","standing":{"kind":"load","depth_thousandths":1000,"age_ticks":1,"load_millionths":1000000,"alpha":0.25}}]}}"#;
+const EXPECTED_IN_FLIGHT: &str =
+    r#"{"state":"in_flight","granted_at_us":5,"worker":"w0","rank":0}"#;
+const EXPECTED_WAITING: &str = r#"{"state":"waiting","submitted_at_us":4,"cost":5,"levels":[{"by":"class","flow":"batch","readiness":"ready","waiting":2,"in_flight":1,"standing":{"kind":"drr","deficit_tokens":24,"quantum_tokens":512,"head_cost_tokens":1200,"rounds_needed":3,"got_tokens":1000,"due_tokens":1112,"bound_tokens":3025}},{"by":"tenant","flow":"api","readiness":"ready","waiting":2,"in_flight":0,"standing":{"kind":"share","score_tokens_per_weight":"0.000","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"0.000","weight":100,"pending_tokens":0,"new":true,"got_tokens":0,"due_tokens":166,"bound_tokens":201}},{"by":"agent","flow":"b","readiness":"ready","waiting":1,"in_flight":0,"standing":{"kind":"load","depth_thousandths":1000,"age_ticks":1,"load_millionths":950000,"alpha":0.25}}],"ahead_in_queue":0,"ahead":[{"path":["batch","api","a"],"requests":1,"tokens":1200}],"grants_ahead":1}"#;
+const EXPECTED_FAIRNESS: &str = r#"[{"path":[],"kind":"drr","by":"class","flows":[{"flow":"batch","weight":512,"waiting":2,"in_flight":1,"got_tokens":1000,"due_tokens":1112,"difference_tokens":-112,"bound_tokens":3025,"within_bound":true,"lag_tokens_per_weight":"0.047","lag_bound_tokens_per_weight":{"least":"0.000","most":"3.342"}}]},{"path":["batch"],"kind":"share","by":"tenant","flows":[{"flow":"api","weight":100,"waiting":2,"in_flight":0,"got_tokens":0,"due_tokens":166,"difference_tokens":-166,"bound_tokens":201,"within_bound":true,"lag_tokens_per_weight":"0.000","lag_bound_tokens_per_weight":{"least":"0.000","most":"0.000"}},{"flow":"chat","weight":500,"waiting":0,"in_flight":1,"got_tokens":1000,"due_tokens":833,"difference_tokens":167,"bound_tokens":2001,"within_bound":true,"cap_use":0.000}]},{"path":["batch","api"],"kind":"load","by":"agent","flows":[{"flow":"a","waiting":1,"in_flight":0,"got_tokens":0},{"flow":"b","waiting":1,"in_flight":0,"got_tokens":0}]},{"path":["batch","chat"],"kind":"load","by":"agent","flows":[{"flow":"default","waiting":0,"in_flight":1,"got_tokens":1000}]}]"#;
+const EXPECTED_NAMES: &str = r#"{"at":1,"decision":"grant","id":"r","waited_us":0,"why":{"cost":18446744073709551615,"levels":[{"by":"key","flow":"\"","rule":"stayed","standing":{"kind":"drr","deficit_tokens":5,"quantum_tokens":7,"got_tokens":-4,"due_tokens":-3,"bound_tokens":340282366920938463463374607431768211455}},{"by":"key","flow":"\"","rule":"bulk","bulk_rounds":18446744073709551615,"standing":{"kind":"drr","deficit_tokens":5,"quantum_tokens":7,"got_tokens":-4,"due_tokens":-3,"bound_tokens":340282366920938463463374607431768211455}},{"by":"key","flow":"\"","rule":"below_its_slots","standing":{"kind":"share","score_tokens_per_weight":"1.500","settled_tokens_per_weight":"0.000","virtual_time_tokens_per_weight":"-0.250","weight":7,"pending_tokens":340282366920938463463374607431768211455,"slots":2,"new":true,"got_tokens":-4,"due_tokens":-3,"bound_tokens":340282366920938463463374607431768211455}},{"by":"key","flow":"\"","rule":"late","standing":{"kind":"load","depth_thousandths":1250,"age_ticks":3,"alpha":0.0}}]}}"#;

@@ -4,9 +4,10 @@
 use std::io::{BufReader, Read};
 use std::time::{Duration, Instant};
 
+use fairgate_core::Pool;
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::units::Micros;
-use fairgate_journal::{JournalError, Reader, Start, Writer, parse_policy};
+use fairgate_journal::{JournalError, Reader, Start, Writer, format_policy, parse_policy};
 
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}"#;
@@ -171,6 +172,10 @@ fn numbers_of_any_length_take_no_time_and_no_room() {
         ("slots", r#"{"at":0,"event":"capacity","slots":N}"#),
         ("ranks", r#"{"at":0,"event":"worker","name":"w","ranks":N}"#),
         ("weight", r#"{"at":0,"event":"weight","by":"key","flow":"a","weight":N}"#),
+        ("quota", r#"{"at":0,"event":"release","id":"r","quota":N}"#),
+        ("tier", r#"{"at":0,"event":"worker","name":"w","tier":N}"#),
+        ("burst_seconds", r#"{"at":0,"event":"worker","name":"w","burst_seconds":N}"#),
+        ("tokens_per_minute", r#"{"at":0,"event":"worker","name":"w","tokens_per_minute":N}"#),
     ];
     let numbers = [
         digits.clone(),
@@ -225,7 +230,13 @@ fn no_object_names_a_field_twice() {
         (r#"{"at":0,"event":"hold","by":"key","flow":"a","flow":"a"}"#.into(), "flow"),
         (r#"{"at":0,"event":"worker","name":"w","name":"w"}"#.into(), "name"),
         (r#"{"at":0,"event":"worker","name":"w","taints":[],"taints":[]}"#.into(), "taints"),
+        (r#"{"at":0,"event":"worker","name":"w","tier":0,"tier":0}"#.into(), "tier"),
+        (
+            r#"{"at":0,"event":"worker","name":"w","tokens_per_minute":null,"tokens_per_minute":null}"#.into(),
+            "tokens_per_minute",
+        ),
         (r#"{"at":0,"event":"submit","id":"r","tenant":"a","tenant":"a"}"#.into(), "tenant"),
+        (r#"{"at":0,"event":"submit","id":"r","quota":1,"quota":1}"#.into(), "quota"),
         (r#"{"at":0,"event":"submit","id":"r","cost":1,"c\u006fst":1}"#.into(), "cost"),
         (
             r#"{"at":0,"event":"submit","id":"r","cached":{"é":1,"\u00e9":1}}"#.into(),
@@ -243,6 +254,18 @@ fn no_object_names_a_field_twice() {
         (
             node(r#"{"drr":{"by":"key","classes":[{"name":"a","quantum":1,"quantum":1}]}}"#),
             "policy.drr.classes[0].quantum",
+        ),
+        (
+            node(r#"{"share":{"by":"key","classes":[{"name":"a","weight":1}],"classes":[]}}"#),
+            "policy.share.classes",
+        ),
+        (
+            node(r#"{"share":{"by":"key","classes":[{"name":"a","cap":1,"cap":1}]}}"#),
+            "policy.share.classes[0].cap",
+        ),
+        (
+            node(r#"{"share":{"by":"key","queue":{"max_wait_us":1,"max_wait_us":1}}}"#),
+            "policy.share.queue.max_wait_us",
         ),
         (
             node(r#"{"share":{"by":"key","weights":{},"weights":{}}}"#),
@@ -264,6 +287,10 @@ fn no_object_names_a_field_twice() {
     let headers = [
         (HEADER.replace(r#"{"fairgate"#, r#"{"fairgate_journal":1,"fairgate"#), "fairgate_journal"),
         (HEADER.replace(r#"{"capacity":2"#, r#"{"capacity":2,"capacity":2"#), "pool.capacity"),
+        (
+            HEADER.replace(r#","pool""#, r#","clock":{"at":0,"unix_us":0},"clock":{},"pool""#),
+            "clock",
+        ),
         (
             HEADER.replace(
                 r#""capacity":2"#,
@@ -313,6 +340,11 @@ fn wide_objects_take_no_time() {
     read(format!("{HEADER}\n{line}").as_bytes()).unwrap();
     let policy = format!(r#"{{"share":{{"by":"tenant","weights":{{{names}}}}}}}"#);
     parse_policy(&policy).unwrap();
+    let classes = many(|i| format!(r#"{{"name":"c{i}","weight":1,"queue":"wspt"}}"#));
+    let inside = r#""inside":{"load":{"by":"agent"}}"#;
+    let policy = format!(r#"{{"share":{{"by":"class","classes":[{classes}],{inside}}}}}"#);
+    let policy = parse_policy(&policy).unwrap();
+    assert_eq!(parse_policy(&format_policy(&policy)).unwrap(), policy);
     let unknown = format!(r#"{{"at":0,"event":"tick",{names}}}"#);
     assert_eq!(refused_line(unknown), "field \"w200000\": unknown; known here: at, event");
     let same = many(|_| r#""at":1"#.into());
@@ -346,6 +378,29 @@ fn messages_stay_on_one_line_and_short() {
     }
 }
 
+/// Classes have inside them what their node has: a short text may stand for a tree that no memory holds.
+#[test]
+fn a_tree_does_not_unfold_without_bound() {
+    let nested = |levels: usize, classes: usize| {
+        let classes: Vec<String> =
+            (0..classes).map(|i| format!(r#"{{"name":"c{i}","weight":1}}"#)).collect();
+        let open = format!(r#"{{"share":{{"by":"class","classes":[{}],"#, classes.join(","));
+        let inside = format!(r#"{open}"inside":"#).repeat(levels - 1);
+        format!(r#"{inside}{open}"queue":"wspt"}}}}{}"#, "}}".repeat(levels - 1))
+    };
+    let start = Instant::now();
+    for bomb in [nested(64, 1), nested(64, 2), nested(21, 2), nested(4, 200)] {
+        let error = parse_policy(&bomb).unwrap_err().to_string();
+        assert_eq!(error, "line 1: field \"share\": the tree has more than 1048576 nodes");
+    }
+    for policy in [nested(12, 1), nested(8, 3), nested(3, 200)] {
+        let tree = parse_policy(&policy).unwrap();
+        assert_eq!(format_policy(&tree), policy);
+        assert_eq!(parse_policy(&policy).unwrap(), tree);
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
 /// A reader asks for no more than one line at a time: a pipe that stays open does not hold events back.
 #[test]
 fn events_come_as_soon_as_their_lines_do() {
@@ -362,4 +417,27 @@ fn events_come_as_soon_as_their_lines_do() {
     let (start, mut reader) = Reader::open(pipe).unwrap();
     assert!(matches!(start, Start::Fresh(_)));
     assert_eq!(reader.next_event().unwrap(), Some((Micros(1), Event::Tick)));
+}
+
+/// At the last moment that a journal can name, time goes no further: a rate that is short stays short, and the pool
+/// still answers.
+#[test]
+fn the_end_of_time() {
+    let header = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant","queue":{"max_wait_us":18446744073709551615}}},"queue_timeout_us":18446744073709551615,"workers":[{"name":"w","requests_per_minute":1}]}}"#;
+    let end = u64::MAX;
+    let journal = format!(
+        r#"{header}
+{{"at":{end},"event":"submit","id":"a"}}
+{{"at":{end},"event":"submit","id":"b"}}
+{{"at":{end},"event":"worker","name":"w","pause_until":{end}}}
+{{"at":{end},"event":"tick"}}
+"#
+    );
+    let (start, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let mut pool = start.into_pool().unwrap();
+    while let Some((at, event)) = reader.next_event().unwrap() {
+        pool.apply(at, event, &mut Vec::new()).unwrap();
+        pool = Pool::restore(pool.snapshot()).unwrap();
+    }
+    assert_eq!((pool.waiting(), pool.in_flight()), (1, 1));
 }

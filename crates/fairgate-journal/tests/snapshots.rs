@@ -4,14 +4,28 @@
 use std::io::{self, Write};
 
 use fairgate_core::Pool;
-use fairgate_core::event::{Event, PoolConfig, Submit};
+use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Start, Writer, parse_policy};
 use serde_json::Value;
 
-/// What there is to say about a pool, all of it.
-const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"inside":{"load":{"by":"agent","auto_tune":true}}}}}],"settle":true}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4},{"by":"group","flow":"prod"}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[]},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192}]},"requests":[{"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best":2048,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at":2,"number":1,"prefill":952,"generations":[0],"place":{"worker_number":1,"rank":1}}},{"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best":0,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"id":"r4","seq":3,"at":5,"tick":1,"cost":9,"input":9,"cached_best":0,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at":5,"number":2,"prefill":9,"generations":[0,0,0],"place":{"worker_number":0,"rank":0}}},{"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best":0,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":0,"stayed":false,"deficits":[{"tokens":"0","least":"0","most":"2999"},{"tokens":"391","least":"0","most":"520"}],"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"flows":{"api":{"share":{"base":"0","served":"0","pending":"0","generation":0,"stopped":"0","bound":{"fallen":"0","rise":0,"ended":"0"}},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{}}}}},"chat":{"share":{"base":"0","served":"812","pending":"9","generation":0,"bound":{"fallen":"0","rise":1,"ended":"0"}},"inside":{"load":{"alpha":0.25,"history":["0"],"flows":{"default":{}}}}}}}}},"cached":{}}}}}}"#;
+/// A journal that leads to a pool of which there is everything to say.
+const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"workers":[{"name":"w0","requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2},{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"tokens_per_minute":60000,"pause_until":1}],"busy_tokens":5000,"busy_fraction":1.5}}
+{"at":1,"event":"submit","id":"r1","class":"batch","tenant":"chat","cost":700}
+{"at":1,"event":"cap","by":"tenant","flow":"chat","slots":4}
+{"at":1,"event":"cap","by":"group","flow":"prod"}
+{"at":1,"event":"hold","by":"tenant","flow":"api"}
+{"at":1,"event":"weight","by":"tenant","flow":"api","weight":700}
+{"at":2,"event":"submit","id":"r2","class":"cached","input":3000,"cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"]}
+{"at":3,"event":"submit","id":"r3","class":"batch","tenant":"api","agent":"a","cost":7,"priority":-1,"weight":1.25,"quota":8}
+{"at":4,"event":"submit","id":"r4","class":"batch","tenant":"chat","cost":9}
+{"at":5,"event":"release","id":"r1","tokens":812}
+{"at":6,"event":"submit","id":"r5","cost":18446744073709551615}
+"#;
+
+/// The state of that pool: every field that a snapshot can have.
+const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","got_tokens":"952","current_tokens":"3000","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","got_tokens":"821","current_tokens":"521","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","got_tokens":"0","current_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","got_tokens":"821","current_tokens":"9","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
 
 /// Reads a first line, as far as a pool.
 fn pool_of(line: &str) -> Result<Pool, fairgate_journal::JournalError> {
@@ -35,6 +49,24 @@ fn check(cases: &[(&str, &str, &str)]) {
         assert_eq!(error.to_string(), format!("line 1: field \"{expected}"), "for {other}");
         assert_eq!(error.line(), 1);
     }
+}
+
+/// The first line that starts a journal from this pool.
+fn written(pool: &Pool) -> String {
+    let mut writer = Writer::new(Vec::new());
+    writer.write_snapshot(&pool.snapshot()).unwrap();
+    String::from_utf8(writer.into_inner()).unwrap()
+}
+
+#[test]
+fn a_pool_comes_to_it() {
+    let (start, mut reader) = Reader::open(JOURNAL.as_bytes()).unwrap();
+    let mut pool = start.into_pool().unwrap();
+    while let Some((at, event)) = reader.next_event().unwrap() {
+        pool.apply(at, event, &mut Vec::new()).unwrap();
+    }
+    assert_eq!(written(&pool), format!("{FULL}\n"));
+    assert_eq!(written(&pool_of(FULL).unwrap()), format!("{FULL}\n"));
 }
 
 #[test]
@@ -69,11 +101,11 @@ fn it_is_a_pool_or_a_snapshot() {
 fn unknown_and_missing_fields() {
     check(&[
         (
-            r#""now":6,"#,
-            r#""now":6,"then":5,"#,
-            r#"snapshot.then": unknown; known here: now, ticks, next_seq, grants, capacity, policy, holds, weights, caps, requests, root, max_queue, queue_timeout_us, brownout_wait_us, busy_tokens, busy_fraction, workers"#,
+            r#""now_us":6,"#,
+            r#""now_us":6,"then":5,"#,
+            r#"snapshot.then": unknown; known here: now_us, ticks, next_seq, grants, capacity, policy, holds, weights, caps, requests, root, max_queue, queue_timeout_us, brownout_wait_us, busy_tokens, busy_fraction, workers"#,
         ),
-        (r#""now":6,"#, "", r#"snapshot.now": is missing"#),
+        (r#""now_us":6,"#, "", r#"snapshot.now_us": is missing"#),
         (r#""grants":3,"#, "", r#"snapshot.grants": is missing"#),
         (r#""holds":[{"by":"tenant","flow":"api"}],"#, "", r#"snapshot.holds": is missing"#),
         (
@@ -83,9 +115,9 @@ fn unknown_and_missing_fields() {
         ),
         (r#","weight":700}"#, "}", r#"snapshot.weights[0].weight": is missing"#),
         (
-            r#""slots":4}"#,
-            r#""slot":4}"#,
-            r#"snapshot.caps[0].slot": unknown; known here: by, flow, slots"#,
+            r#""slots":4,"#,
+            r#""slot":4,"#,
+            r#"snapshot.caps[0].slot": unknown; known here: by, flow, cap_use, slots"#,
         ),
         (r#""next_number":2,"#, "", r#"snapshot.workers.next_number": is missing"#),
         (
@@ -102,38 +134,69 @@ fn unknown_and_missing_fields() {
             r#"snapshot.requests[0].pin.name": unknown; known here: worker, rank"#,
         ),
         (
-            r#""number":2,"prefill""#,
-            r#""prefill""#,
+            r#""number":2,"prefill_tokens""#,
+            r#""prefill_tokens""#,
             r#"snapshot.requests[2].flight.number": is missing"#,
         ),
         (
-            r#""worker_number":1,"#,
-            r#""worker":"w1","#,
+            r#""worker_number":1,"rank":1"#,
+            r#""worker":"w1","rank":1"#,
             r#"snapshot.requests[0].flight.place.worker": unknown; known here: worker_number, rank"#,
         ),
-        (r#""stayed":false,"#, "", r#"snapshot.root.drr.stayed": is missing"#),
-        (r#","most":"520""#, "", r#"snapshot.root.drr.deficits[1].most": is missing"#),
+        (r#""stayed":true,"#, "", r#"snapshot.root.drr.stayed": is missing"#),
+        (
+            r#""reached_tokens":"511","#,
+            "",
+            r#"snapshot.root.drr.classes[1].reached_tokens": is missing"#,
+        ),
+        (r#""handle":2,"#, "", r#"snapshot.requests[1].handle": is missing"#),
+        (r#""quota":8,"#, "", r#"snapshot.requests[1].quota": is missing"#),
+        (r#""tier":1,"#, "", r#"snapshot.workers.list[1].tier": is missing"#),
         (
             r#""virtual_time":"6975026888","#,
             r#""virtual":"6975026888","#,
-            r#"snapshot.root.drr.flows.batch.inside.share.virtual": unknown; known here: virtual_time, rises, flows"#,
+            r#"snapshot.root.drr.flows.batch.inside.share.virtual": unknown; known here: virtual_time, rises, moments, meter, flows"#,
         ),
         (
-            r#""served":"812","#,
+            r#""served_tokens":"812","#,
             "",
-            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.share.served": is missing"#,
+            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.share.served_tokens": is missing"#,
         ),
         (
             r#""cached":{}"#,
             r#""cached":{"fcfs":1}"#,
-            r#"snapshot.root.drr.flows.cached.fcfs": unknown; known here: share, inside"#,
+            r#"snapshot.root.drr.flows.cached.fcfs": unknown; known here: share, load, inside"#,
         ),
         (
-            r#""flows":{"a":{}}"#,
+            r#""flows":{"a":{"load":{"got_tokens":"0"}}}"#,
             r#""flows":{"a":null}"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.api.inside.load.flows.a": must be an object, not null"#,
         ),
     ]);
+}
+
+/// A pool's state as the first edition wrote it.
+const FIRST_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now":5,"ticks":0,"next_seq":2,"grants":1,"capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"a","quantum":1}],"settle":true}},"holds":[],"weights":[],"caps":[{"by":"tenant","flow":"chat","slots":4}],"requests":[{"id":"r1","seq":0,"at":0,"tick":0,"cost":700,"input":700,"cached_best":0,"priority":0,"weight":1.0,"tenant":"chat","flight":{"granted_at":0,"number":0,"prefill":0,"generations":[0]}},{"id":"r2","seq":1,"at":5,"tick":0,"cost":900,"input":900,"cached_best":0,"priority":0,"weight":1.0,"tenant":"batch"}],"root":{"drr":{"cursor":0,"stayed":false,"deficits":[{"tokens":"0","least":"0","most":"2999"}],"flows":{"a":{}}}}}}"#;
+
+/// What an earlier version wrote is refused as a whole, in words that say what to do, wherever its time stands.
+#[test]
+fn states_of_the_first_edition_are_refused() {
+    let expected = r#"line 1: field "snapshot": is of the first edition, whose counters mean something else. Start with a new state file or journal: counters start at 0. The version that wrote this one can still read it"#;
+    let last = FIRST_EDITION.replace(r#""now":5,"#, "").replace("}}}}}}", r#"}}}},"now":5}}"#);
+    for line in [FIRST_EDITION, &last] {
+        assert_eq!(pool_of(line).unwrap_err().to_string(), expected);
+        assert_eq!(parse_policy(line).unwrap_err().to_string(), expected);
+    }
+}
+
+/// A policy that an earlier version had with `settle` says what to do about it.
+#[test]
+fn policies_with_settle_are_refused() {
+    check(&[(
+        r#""auto_tune":true}}}}}]}}"#,
+        r#""auto_tune":true}}}}}],"settle":true}}"#,
+        r#"snapshot.policy.drr.settle": was removed: it did not make real usage follow the quanta. Where usage must follow weights, use {"share":{"by":…,"classes":[{"name":…,"weight":…},…]}}; for drr by stated costs, leave settle out"#,
+    )]);
 }
 
 /// The fields that may be absent: those of a path's last object and name.
@@ -147,6 +210,8 @@ const OPTIONAL: &[&str] = &[
     "caps.slots",
     "list.slots",
     "list.batch_tokens",
+    "list.requests_level",
+    "list.tokens_level",
     "requests.class",
     "requests.tenant",
     "requests.agent",
@@ -158,6 +223,7 @@ const OPTIONAL: &[&str] = &[
     "pin.rank",
     "flight.generations",
     "flight.place",
+    "flight.taken",
     "share.stopped",
 ];
 
@@ -211,7 +277,15 @@ fn every_field_is_needed_and_no_other() {
         assert!(error.contains("zzz\": "), "with {path}/zzz: {error}");
     });
     // Whether a flow has counters, and a node inside, is as its policy says.
-    let by_policy = ["batch.inside", "api.share", "api.inside", "chat.share", "chat.inside"];
+    let by_policy = [
+        "batch.inside",
+        "api.share",
+        "api.inside",
+        "chat.share",
+        "chat.inside",
+        "a.load",
+        "default.load",
+    ];
     let expected = OPTIONAL.iter().chain(&by_policy).map(|name| name.to_string()).collect();
     assert_eq!(optional, expected);
 }
@@ -219,15 +293,15 @@ fn every_field_is_needed_and_no_other() {
 #[test]
 fn fields_given_twice() {
     check(&[
-        (r#""now":6,"#, r#""now":6,"now":6,"#, r#"snapshot.now": given twice"#),
+        (r#""now_us":6,"#, r#""now_us":6,"now_us":6,"#, r#"snapshot.now_us": given twice"#),
         (
             r#"[{"by":"tenant","flow":"api"}]"#,
             r#"[{"by":"tenant","flow":"api"},{"by":"key","flow":"api"},{"by":"tenant","flow":"\u0061pi"}]"#,
             r#"snapshot.holds": tenant "api" is listed twice"#,
         ),
         (
-            r#"{"by":"group","flow":"prod"}"#,
-            r#"{"by":"group","flow":"prod"},{"by":"group","flow":"prod","slots":1}"#,
+            r#"{"by":"group","flow":"prod","#,
+            r#"{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},{"by":"group","flow":"prod","#,
             r#"snapshot.caps": group "prod" is listed twice"#,
         ),
         (
@@ -242,17 +316,17 @@ fn fields_given_twice() {
         ),
         (r#"{"w0":512,"#, r#"{"w1":512,"#, r#"snapshot.requests[0].cached.w1": given twice"#),
         (
-            r#""flows":{"a":{}}"#,
+            r#""flows":{"a":{"load":{"got_tokens":"0"}}}"#,
             r#""flows":{"a":{},"b":{},"a":{}}"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.api.inside.load.flows.a": given twice"#,
         ),
         (
-            r#""inside":{"load":{"alpha":0.25,"history":["0"]"#,
-            r#""inside":{"drr":{"cursor":0,"stayed":true,"deficits":[],"flows":{}},"load":{"alpha":0.25,"history":["0"]"#,
+            r#""inside":{"load":{"alpha":0.25,"history":["1000"]"#,
+            r#""inside":{"drr":{"cursor":0,"stayed":true,"classes":[],"meter":{"volume":"0","widest":"0"},"flows":{}},"load":{"alpha":0.25,"history":["1000"]"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load": a node is only one of drr, share, load"#,
         ),
         (
-            r#""inside":{"load":{"alpha":0.25,"history":["0"],"flows":{"default":{}}}}"#,
+            r#""inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}"#,
             r#""inside":{}"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside": a node must be one of drr, share, load"#,
         ),
@@ -262,11 +336,12 @@ fn fields_given_twice() {
 #[test]
 fn wide_counters_are_text() {
     let served = |other: &str, found: &str| {
-        let field = "snapshot.root.drr.flows.batch.inside.share.flows.chat.share.served";
+        let field = "snapshot.root.drr.flows.batch.inside.share.flows.chat.share.served_tokens";
         let expected = format!(
             "{field}\": must be an integer of 0 or more of at most 128 bits, as text, not {found}"
         );
-        check(&[(r#""served":"812""#, &format!("\"served\":{other}"), &expected)]);
+        let piece = r#""served_tokens":"812""#;
+        check(&[(piece, &format!("\"served_tokens\":{other}"), &expected)]);
     };
     served("812", "812");
     served("null", "null");
@@ -277,31 +352,30 @@ fn wide_counters_are_text() {
     served(&format!("\"{too_wide}\""), &format!("the text \"{too_wide}\""));
     let long = "9".repeat(1 << 20);
     served(&format!("\"{long}\""), &format!("the text \"{}…\"", "9".repeat(60)));
-    let deficit = |other: &str| {
+    let volume = |other: &str| {
         let expected = format!(
-            r#"snapshot.root.drr.deficits[1].tokens": must be an integer of at most 128 bits, as text, not the text "{other}""#
+            r#"snapshot.root.drr.meter.volume": must be an integer of at most 128 bits, as text, not the text "{other}""#
         );
-        check(&[(r#""tokens":"391""#, &format!("\"tokens\":\"{other}\""), &expected)]);
+        let piece = r#""volume":"8883535872""#;
+        check(&[(piece, &format!("\"volume\":\"{other}\""), &expected)]);
     };
-    deficit("-0");
-    deficit("--1");
-    deficit("-");
-    deficit("-170141183460469231731687303715884105729");
-    let debt = r#""tokens":"-391","least":"-391""#;
-    pool_of(&FULL.replace(r#""tokens":"391","least":"0""#, debt)).unwrap();
-    pool_of(&FULL.replace(r#""tokens":"391""#, r#""tokens":"\u0033""#)).unwrap();
+    volume("-0");
+    volume("--1");
+    volume("-");
+    volume("-170141183460469231731687303715884105729");
+    pool_of(&FULL.replace(r#""volume":"8883535872""#, r#""volume":"\u0033""#)).unwrap();
 }
 
 #[test]
 fn other_values_out_of_range() {
     check(&[
         (
-            r#""now":6,"#,
-            r#""now":18446744073709551616,"#,
-            r#"snapshot.now": must be an integer from 0 to 18446744073709551615, not 18446744073709551616"#,
+            r#""now_us":6,"#,
+            r#""now_us":18446744073709551616,"#,
+            r#"snapshot.now_us": must be an integer from 0 to 18446744073709551615, not 18446744073709551616"#,
         ),
         (
-            r#""cursor":0"#,
+            r#""cursor":1"#,
             r#""cursor":4294967296"#,
             r#"snapshot.root.drr.cursor": must be an integer from 0 to 4294967295, not 4294967296"#,
         ),
@@ -316,8 +390,8 @@ fn other_values_out_of_range() {
             r#"snapshot.requests[0].flight.generations[0]": must be an integer of 0 or more, not -1"#,
         ),
         (
-            r#""alpha":0.25,"history":["0"]"#,
-            r#""alpha":1.5,"history":["0"]"#,
+            r#""alpha":0.25,"history":["1000"]"#,
+            r#""alpha":1.5,"history":["1000"]"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load.alpha": must be 0 to 1, not 1.5"#,
         ),
         (
@@ -343,7 +417,7 @@ fn snapshots_that_describe_no_pool() {
             r#""generations":[],"#,
             r#"snapshot.requests[0].flight.generations": one for each level"#,
         ),
-        (r#""cursor":0"#, r#""cursor":2"#, r#"snapshot.root": cursor: there is no such class"#),
+        (r#""cursor":1"#, r#""cursor":2"#, r#"snapshot.root": cursor: there is no such class"#),
     ]);
     let odd = pool_of(&FULL.replace(r#""cached":{}"#, r#""\"\n":{}"#)).unwrap_err();
     assert_eq!(odd.field(), Some(r#"snapshot.root.drr.flows.\"\n"#));
@@ -355,14 +429,14 @@ fn snapshots_that_describe_no_pool() {
 /// The first line of a pool with these requests under this policy, with these counters.
 fn line(policy: &str, requests: &str, root: &str) -> String {
     format!(
-        r#"{{"fairgate_journal":1,"snapshot":{{"now":0,"ticks":6,"next_seq":9,"grants":1,"capacity":0,"policy":{policy},"holds":[],"weights":[],"caps":[],"requests":[{requests}],"root":{root}}}}}"#
+        r#"{{"fairgate_journal":1,"snapshot":{{"now_us":0,"ticks":6,"next_seq":9,"grants":1,"capacity":0,"policy":{policy},"holds":[],"weights":[],"caps":[],"requests":[{requests}],"root":{root}}}}}"#
     )
 }
 
 /// A request of such a pool.
 fn request(seq: u64, tick: u64, more: &str) -> String {
     format!(
-        r#"{{"id":"r{seq}","seq":{seq},"at":0,"tick":{tick},"cost":5,"input":5,"cached_best":0,"priority":0,"weight":1,{more}}}"#
+        r#"{{"handle":{seq},"id":"r{seq}","seq":{seq},"at":0,"tick":{tick},"cost":5,"input":5,"cached_best_tokens":0,"quota":5,"priority":0,"weight":1,{more}}}"#
     )
 }
 
@@ -372,110 +446,53 @@ fn refused(line: &str, expected: &str) {
     assert_eq!(error.to_string(), format!("line 1: field \"snapshot.{expected}"));
 }
 
-/// A deficit of a drr node; the classes are `a`, in which a request waits, and `b`, in which none does.
-fn deficits(settle: bool, a: [&str; 3], b: [&str; 3]) -> String {
-    let policy = format!(
-        r#"{{"drr":{{"by":"class","classes":[{{"name":"a","quantum":1}},{{"name":"b","quantum":1}}],"settle":{settle}}}}}"#
-    );
-    let deficit = |[tokens, least, most]: [&str; 3]| {
-        format!(r#"{{"tokens":"{tokens}","least":"{least}","most":"{most}"}}"#)
+/// The meter of a flow that was served nothing.
+const NO_METER: &str = r#"{"due":"0","got_tokens":"0","current_tokens":"0","worst_tokens":"0"}"#;
+
+/// The credit of a drr node, deficit and reached; the classes are `a`, in which a request waits, and `b`, in which
+/// none does.
+fn credit(a: [&str; 2], b: [&str; 2]) -> String {
+    let policy =
+        r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"b","quantum":1}]}}"#;
+    let class = |[deficit, reached]: [&str; 2]| {
+        format!(
+            r#"{{"deficit_tokens":"{deficit}","reached_tokens":"{reached}","meter":{NO_METER}}}"#
+        )
     };
-    let (a, b) = (deficit(a), deficit(b));
+    let (a, b) = (class(a), class(b));
     let root = format!(
-        r#"{{"drr":{{"cursor":0,"stayed":true,"deficits":[{a},{b}],"flows":{{"a":{{}}}}}}}}"#
+        r#"{{"drr":{{"cursor":0,"stayed":true,"classes":[{a},{b}],"meter":{{"volume":"0","widest":"0"}},"flows":{{"a":{{}}}}}}}}"#
     );
-    line(&policy, &request(0, 0, r#""class":"a""#), &root)
+    line(policy, &request(0, 0, r#""class":"a""#), &root)
 }
 
 #[test]
-fn deficits_are_within_their_bounds() {
-    let none = ["0", "0", "0"];
-    for (settle, a, b) in [
-        (false, ["7", "0", "7"], none),
-        (true, ["7", "-3", "9"], none),
-        (true, ["-3", "-3", "-3"], ["-1", "-2", "4"]),
-        (true, ["-79228162514264337593543950335"; 3], none),
-        (
-            true,
-            ["0", "-79228162514264337593543950335", "79228162514264337593543950335"],
-            ["-1", "-1", "-1"],
-        ),
-    ] {
-        pool_of(&deficits(settle, a, b)).unwrap();
+fn credit_is_within_its_bounds() {
+    let none = ["0", "0"];
+    let largest = "36893488147419103231";
+    for a in [none, ["7", "7"], ["7", "9"], [largest, largest]] {
+        pool_of(&credit(a, none)).unwrap();
     }
-    let range = r#"root": deficits: must be between -2^96 and 2^96"#;
-    refused(&deficits(true, ["-79228162514264337593543950336"; 3], none), range);
-    refused(&deficits(true, ["0", "-79228162514264337593543950336", "0"], none), range);
-    refused(&deficits(true, none, ["0", "0", "79228162514264337593543950336"]), range);
-    let least = r#"root": deficits: least must be 0 or below"#;
-    refused(&deficits(true, ["2", "1", "3"], none), least);
-    let bound = r#"root": deficits: tokens must be from least to most"#;
-    refused(&deficits(true, ["-4", "-3", "9"], none), bound);
-    refused(&deficits(true, ["10", "-3", "9"], none), bound);
-    refused(&deficits(false, none, ["1000000", "0", "0"]), bound);
-    let idle = r#"root": deficits: there is credit where nothing waits"#;
-    refused(&deficits(false, none, ["1000000", "0", "1000000"]), idle);
-    refused(&deficits(true, none, ["1", "0", "1"]), idle);
-    let debt = r#"root": deficits: there is a debt without settle"#;
-    refused(&deficits(false, ["-1", "-1", "0"], none), debt);
-    refused(&deficits(false, ["1", "-1", "1"], none), debt);
-    refused(&deficits(false, none, ["0", "-1", "0"]), debt);
-}
-
-/// Classes with the largest debt, one after the other the only one that is ready: what the ring has given them
-/// adds up.
-#[test]
-fn the_largest_debts_fit_into_a_ring() {
-    const CLASSES: usize = 300;
-    let lines = |debt: i128| {
-        let list =
-            |each: &dyn Fn(usize) -> String| (0..CLASSES).map(each).collect::<Vec<_>>().join(",");
-        let classes = list(&|i| format!(r#"{{"name":"c{i}","quantum":1}}"#));
-        let deficits = list(&|_| format!(r#"{{"tokens":"{debt}","least":"{debt}","most":"0"}}"#));
-        let holds = list(&|i| format!(r#"{{"by":"class","flow":"c{i}"}}"#));
-        let first = line(
-            &format!(r#"{{"drr":{{"by":"class","classes":[{classes}],"settle":true}}}}"#),
-            "",
-            &format!(
-                r#"{{"drr":{{"cursor":0,"stayed":false,"deficits":[{deficits}],"flows":{{}}}}}}"#
-            ),
-        );
-        let mut lines = vec![first.replace(r#""holds":[]"#, &format!(r#""holds":[{holds}]"#))];
-        for i in 0..2 * CLASSES {
-            lines.push(format!(
-                r#"{{"at":0,"event":"submit","id":"r{i}","class":"c{}","cost":18446744073709551615}}"#,
-                i / 2
-            ));
-        }
-        for i in 0..CLASSES {
-            lines.push(format!(r#"{{"at":1,"event":"resume","by":"class","flow":"c{i}"}}"#));
-            if i > 0 {
-                lines
-                    .push(format!(r#"{{"at":1,"event":"hold","by":"class","flow":"c{}"}}"#, i - 1));
-            }
-            lines.push(format!(r#"{{"at":1,"event":"capacity","slots":{}}}"#, i + 1));
-            lines.push(r#"{"at":1,"event":"capacity","slots":0}"#.into());
-        }
-        lines.join("\n") + "\n"
-    };
-    let too_large = lines(1 - (1 << 120));
-    let (first, _) = too_large.split_once('\n').unwrap();
-    refused(first, r#"root": deficits: must be between -2^96 and 2^96"#);
-    let journal = lines(1 - (1 << 96));
-    let (start, mut reader) = Reader::open(journal.as_bytes()).unwrap();
-    let mut pool = start.into_pool().unwrap();
-    while let Some((at, event)) = reader.next_event().unwrap() {
-        pool.apply(at, event, &mut Vec::new()).unwrap();
-    }
-    assert_eq!((pool.waiting(), pool.flying()), (300, 300));
-    Pool::restore(pool.snapshot()).unwrap();
+    let range = r#"root": classes: credit must be below 2^65"#;
+    let over = "36893488147419103232";
+    refused(&credit([over, over], none), range);
+    refused(&credit(none, ["0", over]), range);
+    let bound = r#"root": classes: deficit is more than reached"#;
+    refused(&credit(["10", "9"], none), bound);
+    refused(&credit(none, ["1000000", "0"]), bound);
+    let idle = r#"root": classes: there is credit where nothing waits"#;
+    refused(&credit(none, ["1000000", "1000000"]), idle);
+    refused(&credit(none, ["1", "1"]), idle);
+    // A cost is covered before it is charged: no class ever owes anything.
+    let error = pool_of(&credit(["-1", "0"], none)).expect_err("a debt");
+    assert_eq!(error.field(), Some("snapshot.root.drr.classes[0].deficit_tokens"));
 }
 
 /// By seq, requests are by time and tick as well: on that rest expiry and the late rule of load.
 #[test]
 fn times_do_not_fall() {
     let policy = r#"{"load":{"by":"agent","alpha":1,"max_wait_ticks":3}}"#;
-    let root = r#"{"load":{"alpha":1,"history":[],"flows":{"a":{},"b":{}}}}"#;
+    let root = r#"{"load":{"alpha":1,"history":[],"flows":{"a":{"load":{"got_tokens":"0"}},"b":{"load":{"got_tokens":"-1"}}}}}"#;
     let requests = |ticks: [u64; 2]| {
         let [a, b] = ticks;
         request(0, a, r#""agent":"a""#) + "," + &request(1, b, r#""agent":"b""#)
@@ -490,14 +507,14 @@ fn times_do_not_fall() {
             r#"snapshot.requests[1]": at must not fall from request to request"#,
         ),
         (
-            r#""seq":3,"at":5,"#,
+            r#""seq":3,"at":4,"#,
             r#""seq":3,"at":2,"#,
             r#"snapshot.requests[2]": at must not fall from request to request"#,
         ),
         (
-            r#""seq":4,"at":6,"tick":1,"#,
-            r#""seq":4,"at":6,"tick":0,"#,
-            r#"snapshot.requests[3]": tick must not fall from request to request"#,
+            r#""seq":2,"at":3,"tick":0,"#,
+            r#""seq":2,"at":3,"tick":1,"#,
+            r#"snapshot.requests[2]": tick must not fall from request to request"#,
         ),
     ]);
 }
@@ -505,24 +522,24 @@ fn times_do_not_fall() {
 #[test]
 fn flows_with_requests_are_listed() {
     let policy = r#"{"share":{"by":"tenant"}}"#;
-    let root = r#"{"share":{"virtual_time":"4294967296000000","rises":0,"flows":{}}}"#;
+    let root = r#"{"share":{"virtual_time":"4294967296000000","rises":0,"moments":0,"meter":{"volume":"0","widest":"0"},"flows":{}}}"#;
     pool_of(&line(policy, "", root)).unwrap();
     let missing = r#"root.share.flows.x": is missing, but has requests"#;
     refused(&line(policy, &request(0, 0, r#""tenant":"x""#), root), missing);
     for generations in ["", r#","generations":[0]"#] {
         let flight = format!(
-            r#""tenant":"x","flight":{{"granted_at":0,"number":0,"prefill":0{generations}}}"#
+            r#""tenant":"x","flight":{{"granted_at_us":0,"number":0,"prefill_tokens":0{generations}}}"#
         );
         refused(&line(policy, &request(0, 0, &flight), root), missing);
     }
     check(&[
         (
-            r#""flows":{"a":{}}"#,
-            r#""flows":{"b":{}}"#,
+            r#""flows":{"a":{"load":{"got_tokens":"0"}}}"#,
+            r#""flows":{"b":{"load":{"got_tokens":"0"}}}"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.api.inside.load.flows.a": is missing, but has requests"#,
         ),
         (
-            r#""flows":{"default":{}}"#,
+            r#""flows":{"default":{"load":{"got_tokens":"821"}}}"#,
             r#""flows":{}"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load.flows.default": is missing, but has requests"#,
         ),
@@ -540,16 +557,17 @@ fn share_counters_are_in_range() {
     let chat = format!("{share}.flows.chat");
     let tokens = format!("{chat}\": served and pending: must be below 2^88");
     let (edge, over) = ("309485009821345068724781055", "309485009821345068724781056");
-    let with =
-        |served: &str| FULL.replace(r#""served":"812""#, &format!("\"served\":\"{served}\""));
+    let with = |served: &str| {
+        FULL.replace(r#""served_tokens":"812""#, &format!("\"served_tokens\":\"{served}\""))
+    };
     pool_of(&with(edge)).unwrap();
     let score = "1329227995784915872903807060280344576";
     check(&[
-        (r#""served":"812""#, &format!(r#""served":"{over}""#), &tokens),
-        (r#""pending":"9""#, &format!(r#""pending":"{over}""#), &tokens),
+        (r#""served_tokens":"812""#, &format!(r#""served_tokens":"{over}""#), &tokens),
+        (r#""pending_tokens":"9""#, &format!(r#""pending_tokens":"{over}""#), &tokens),
         (
-            r#""base":"0","served":"812""#,
-            &format!(r#""base":"{score}","served":"812""#),
+            r#""base":"0","served_tokens":"812""#,
+            &format!(r#""base":"{score}","served_tokens":"812""#),
             &format!("{chat}\": base and bound: must be below 2^120"),
         ),
         (
@@ -561,17 +579,136 @@ fn share_counters_are_in_range() {
 }
 
 #[test]
-fn pending_is_what_flies() {
+fn handles_are_given_once() {
+    check(&[
+        (r#""handle":2,"#, r#""handle":1,"#, r#"snapshot.requests[1].handle": is there twice"#),
+        (
+            r#""handle":2,"#,
+            r#""handle":67108864,"#,
+            r#"snapshot.requests[1].handle": must be below 2^26"#,
+        ),
+        (
+            r#""handle":2,"#,
+            r#""handle":4294967296,"#,
+            r#"snapshot.requests[1].handle": must be an integer from 0 to 4294967295, not 4294967296"#,
+        ),
+    ]);
+    // The next request has the lowest handle that is free.
+    let mut pool = pool_of(&FULL.replace(r#""handle":2,"#, r#""handle":67108863,"#)).unwrap();
+    let submit = Event::Submit(Box::new(Submit::new("r6")));
+    pool.apply(Micros(6), submit, &mut Vec::new()).unwrap();
+    let handles: Vec<u32> = pool.snapshot().requests.iter().map(|r| r.handle).collect();
+    assert_eq!(handles, [1, 67_108_863, 3, 0, 2]);
+}
+
+#[test]
+fn rates_have_levels() {
+    let (first, second) = ("snapshot.workers.list[0]\": ", "snapshot.workers.list[1]\": ");
+    let level = r#""requests_level":{"units":"1140003000","epoch":1},"#;
+    let bounds = format!("{first}a level is out of its bounds");
+    let units = |units: &str| level.replace("1140003000", units);
+    check(&[
+        (level, "", &format!("{first}a rate has a level")),
+        (
+            r#""requests_per_minute":null"#,
+            r#""requests_per_minute":1"#,
+            &format!("{second}a rate has a level"),
+        ),
+        (
+            r#""tokens_per_minute":60000"#,
+            r#""tokens_per_minute":null"#,
+            &format!("{second}a rate has a level"),
+        ),
+        // Two seconds of 600 a minute, and a minute of debt.
+        (level, &units("1200000001"), &bounds),
+        (level, &units("-36000000001"), &bounds),
+        (
+            level,
+            &level.replace(r#""epoch":1"#, r#""epoch":3"#),
+            &format!("{first}a level's epoch is one of its worker's"),
+        ),
+        (
+            r#""epochs":2"#,
+            r#""epochs":9223372036854775808"#,
+            &format!("{first}epochs: must be below 2^63"),
+        ),
+        (
+            r#""units":"540000000""#,
+            r#""units":"1329227995784915872903807060280344576""#,
+            r#"snapshot.requests[2].flight.taken": must be between -2^120 and 2^120"#,
+        ),
+    ]);
+    pool_of(&FULL.replace(level, &units("1200000000"))).unwrap();
+    pool_of(&FULL.replace(level, &units("-36000000000"))).unwrap();
+}
+
+#[test]
+fn meters_and_moments_are_in_range() {
+    let share = "snapshot.root.drr.flows.batch.inside";
+    let (api, chat) = (format!("{share}.share.flows.api"), format!("{share}.share.flows.chat"));
+    let over = "1329227995784915872903807060280344576";
+    let wide = |name: &str| format!(r#""{name}":"{over}""#);
+    let meter = "meter: must be within 2^120";
+    check(&[
+        (r#""moments":4"#, r#""moments":3"#, &format!("{chat}\": moment: is after the node's")),
+        (
+            r#""moments":4"#,
+            r#""moments":9223372036854775808"#,
+            &format!("{share}\": moments: must be below 2^63"),
+        ),
+        (
+            r#""rises":1"#,
+            r#""rises":9223372036854775808"#,
+            &format!("{share}\": rises: must be below 2^63"),
+        ),
+        (
+            r#""stopped":"0""#,
+            r#""stopped":"6975026889""#,
+            &format!("{api}\": stopped: is after virtual time"),
+        ),
+        (r#""volume":"8883535872""#, &wide("volume"), &format!("snapshot.root\": {meter}")),
+        (r#""widest":"6975026888""#, &wide("widest"), &format!("{share}\": {meter}")),
+        (r#""due":"4088808865792""#, &wide("due"), &format!("snapshot.root\": {meter}")),
+        (r#""due":"3526168149500""#, &wide("due"), &format!("{chat}\": {meter}")),
+        (r#""current_tokens":"9""#, &wide("current_tokens"), &format!("{chat}\": {meter}")),
+        (
+            r#""load":{"got_tokens":"821"}"#,
+            &format!(r#""load":{{{}}}"#, wide("got_tokens")),
+            &format!("{chat}.inside.load.flows.default\": got: must be within 2^120"),
+        ),
+        (
+            r#""used_slot_us":"1""#,
+            r#""used_slot_us":"170141183460469231731687303715884105728""#,
+            r#"snapshot.caps[0]": cap_use: must be below 2^127"#,
+        ),
+        (
+            r#""allowed_slot_us":"9""#,
+            r#""allowed_slot_us":"170141183460469231731687303715884105728""#,
+            &format!("{api}\": cap_use: must be below 2^127"),
+        ),
+        (
+            r#""cached":{}"#,
+            r#""cached":{"load":{"got_tokens":"0"}}"#,
+            r#"snapshot.root.drr.flows.cached": its counters are of another kind than its node"#,
+        ),
+    ]);
+}
+
+#[test]
+fn pending_is_what_is_in_flight() {
     let chat = "snapshot.root.drr.flows.batch.inside.share.flows.chat";
-    let pending = format!("{chat}\": pending: must be the costs of its flights of this generation");
+    let pending = format!(
+        "{chat}\": pending: must be the costs of its requests in flight of this generation"
+    );
     let api = pending.replace("chat", "api");
-    let later = format!("{chat}\": generation: one of its flights has a later one");
-    let (present, older) = (r#""pending":"9","generation":0"#, r#""pending":"9","generation":1"#);
+    let later = format!("{chat}\": generation: a request of it in flight is of a later one");
+    let (present, older) =
+        (r#""pending_tokens":"9","generation":0"#, r#""pending_tokens":"9","generation":1"#);
     let flight = r#""generations":[0,0,0],"#;
     check(&[
-        (r#""pending":"9""#, r#""pending":"8""#, &pending),
-        (r#""pending":"9""#, r#""pending":"10""#, &pending),
-        (r#""pending":"0""#, r#""pending":"1""#, &api),
+        (r#""pending_tokens":"9""#, r#""pending_tokens":"8""#, &pending),
+        (r#""pending_tokens":"9""#, r#""pending_tokens":"10""#, &pending),
+        (r#""pending_tokens":"0""#, r#""pending_tokens":"1""#, &api),
         (present, older, &pending),
         (flight, "", &pending),
         (flight, r#""generations":[0,1,0],"#, &later),
@@ -595,18 +732,17 @@ fn history_is_short() {
 }
 
 #[test]
-fn workers_have_come_before_their_flights() {
+fn workers_have_come_before_their_requests() {
     let policy = r#"{"share":{"by":"tenant"}}"#;
-    let root = r#"{"share":{"virtual_time":"0","rises":0,"flows":{}}}"#;
-    let flight =
-        r#""flight":{"granted_at":0,"number":0,"prefill":5,"place":{"worker_number":0,"rank":0}}"#;
+    let root = r#"{"share":{"virtual_time":"0","rises":0,"moments":0,"meter":{"volume":"0","widest":"0"},"flows":{}}}"#;
+    let flight = r#""flight":{"granted_at_us":0,"number":0,"prefill_tokens":5,"place":{"worker_number":0,"rank":0}}"#;
     refused(
         &line(policy, &request(0, 0, flight), root),
         r#"requests[0].flight.place": its worker has not come yet"#,
     );
     let workers = |next: u64| {
         let workers = format!(
-            r#""requests":[],"workers":{{"next_number":{next},"list":[{{"number":0,"name":"old","state":"up","ranks":1,"taints":[],"slots":1}}]}}"#
+            r#""requests":[],"workers":{{"next_number":{next},"list":[{{"number":0,"name":"old","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":null,"tokens_per_minute":null,"burst_seconds":10,"pause_until":0,"epochs":0,"slots":1}}]}}"#
         );
         line(policy, "", root).replace(r#""requests":[]"#, &workers)
     };
@@ -631,8 +767,10 @@ fn events_do_not_come_before_the_snapshot() {
 #[test]
 fn nesting_is_bounded() {
     let root = FULL.find(r#""root":"#).unwrap() + r#""root":"#.len();
-    let (open, close) =
-        (r#"{"share":{"virtual_time":"0","rises":0,"flows":{"a":{"inside":"#, "}}}}");
+    let (open, close) = (
+        r#"{"share":{"virtual_time":"0","rises":0,"moments":0,"meter":{"volume":"0","widest":"0"},"flows":{"a":{"inside":"#,
+        "}}}}",
+    );
     let deep = |n: usize| {
         let leaf = r#"{"load":{"alpha":0.0,"history":[],"flows":{}}}"#;
         let tree = format!("{}{leaf}{}", open.repeat(n), close.repeat(n));
@@ -707,10 +845,28 @@ fn a_full_disk_is_an_error_and_the_next_line_is_whole() {
 #[test]
 fn workers_state_all_they_are() {
     let mut snapshot = snapshot_of(FULL);
-    snapshot.workers.as_mut().unwrap().list[1].1.ranks = None;
-    let mut writer = Writer::new(Vec::new());
-    let error = writer.write_snapshot(&snapshot).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert_eq!(error.to_string(), r#"worker "w1" of a snapshot must state all it is"#);
-    assert!(writer.into_inner().is_empty());
+    let stated = snapshot.workers.as_ref().unwrap().list[1].said.clone();
+    let less: [fn(&mut WorkerChange); 10] = [
+        |worker| worker.state = None,
+        |worker| worker.ranks = None,
+        |worker| worker.taints = None,
+        |worker| worker.tier = None,
+        |worker| worker.requests_per_minute = None,
+        |worker| worker.tokens_per_minute = None,
+        |worker| worker.burst_seconds = None,
+        |worker| worker.pause_until = None,
+        // These are for events: a snapshot has levels.
+        |worker| worker.requests_remaining = Some(1),
+        |worker| worker.tokens_remaining = Some(1),
+    ];
+    for change in less {
+        let said = &mut snapshot.workers.as_mut().unwrap().list[1].said;
+        *said = stated.clone();
+        change(said);
+        let mut writer = Writer::new(Vec::new());
+        let error = writer.write_snapshot(&snapshot).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(error.to_string(), r#"worker "w1" of a snapshot must state all it is"#);
+        assert!(writer.into_inner().is_empty());
+    }
 }

@@ -1,13 +1,17 @@
-//! Every journal of the conformance vectors is read to its end, and reads the same once written again.
+//! Every journal of the conformance vectors is read to its end, reads the same once written again, and gives its
+//! decisions also where its pool is written and read again every now and then.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use fairgate_core::Pool;
+use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Start, Writer};
+use serde_json::Value;
 
 /// The journals of the vectors, found beside the repository or where `FAIRGATE_SHARED` says.
 fn journals() -> Vec<PathBuf> {
@@ -58,5 +62,49 @@ fn every_journal_reads_the_same_once_written_again() {
         }
         let (start_again, events_again, _) = read(&writer.into_inner()[..]);
         assert_eq!((start, events), (start_again, events_again));
+    }
+}
+
+/// The fields of a decision that are compared.
+const COMPARED: [&str; 7] = ["at", "decision", "id", "reason", "brownout", "worker", "rank"];
+
+fn compared(line: &[u8]) -> Vec<Value> {
+    let decision: Value = serde_json::from_slice(line).unwrap();
+    COMPARED.iter().map(|field| decision[field].clone()).collect()
+}
+
+fn state(pool: &Pool) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new());
+    writer.write_snapshot(&pool.snapshot()).unwrap();
+    writer.into_inner()
+}
+
+#[test]
+fn every_journal_gives_its_decisions_from_its_own_states() {
+    for path in journals() {
+        let (start, events, _) = read(BufReader::new(File::open(&path).unwrap()));
+        let mut pool = start.into_pool().unwrap();
+        let mut uncut = pool.clone();
+        let mut given = Vec::new();
+        for (i, (at, event)) in events.into_iter().enumerate() {
+            if i % 3 == 0 {
+                let cut = state(&pool);
+                assert!(cut == state(&uncut), "{}: before event {i}", path.display());
+                pool = Reader::open(&cut[..]).unwrap().0.into_pool().unwrap();
+            }
+            let mut decisions: Vec<Decision> = Vec::new();
+            uncut.apply(at, event.clone(), &mut Vec::new()).unwrap();
+            pool.apply(at, event, &mut decisions).unwrap();
+            for decision in decisions {
+                let mut writer = Writer::new(Vec::new());
+                writer.write_decision(at, &decision).unwrap();
+                given.push(compared(&writer.into_inner()));
+            }
+        }
+        assert!(state(&pool) == state(&uncut), "{}: in the end", path.display());
+        let expected = path.to_string_lossy().replace(".journal.", ".decisions.");
+        let expected = fs::read_to_string(expected).unwrap();
+        let expected: Vec<_> = expected.lines().map(|line| compared(line.as_bytes())).collect();
+        assert_eq!(given, expected, "{}", path.display());
     }
 }

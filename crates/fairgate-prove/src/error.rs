@@ -50,7 +50,7 @@ pub enum ProveError {
     },
     /// The first tenant could not fill the pool.
     #[error(
-        "{scenario}: after {after:?} {flying} requests were in flight and {waiting} waited, where {capacity} fill the pool: \
+        "{scenario}: after {after:?} {in_flight} requests were in flight and {waiting} waited, where {capacity} fill the pool: \
          is the machine busy?"
     )]
     NotSaturated {
@@ -58,11 +58,11 @@ pub enum ProveError {
         scenario: &'static str,
         /// When it was given up.
         after: Duration,
-        /// How many flew.
-        flying: u64,
+        /// How many were in flight.
+        in_flight: u64,
         /// How many waited.
         waiting: u64,
-        /// How many may fly.
+        /// How many may be in flight.
         capacity: u64,
     },
     /// It took too long.

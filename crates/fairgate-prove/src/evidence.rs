@@ -80,12 +80,12 @@ pub enum Seen {
 /// How things stood when all clients had finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Aftermath {
-    /// How many requests flew.
-    pub flying: u64,
+    /// How many requests were in flight.
+    pub in_flight: u64,
     /// How many waited.
     pub waiting: u64,
     /// How many permits had not ended when the gateway was drained.
-    pub still_flying: u64,
+    pub still_in_flight: u64,
     /// How many events are in no journal.
     pub events_lost: u64,
 }

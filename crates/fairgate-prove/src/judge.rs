@@ -160,7 +160,7 @@ fn course(service: &Service) -> Course {
                 tokens: moment.used.iter().map(|u| u64::try_from(*u).unwrap_or_default()).collect(),
                 ideal_tokens: ideal,
                 bound_tokens: bound.map(|b| b.iter().map(|b| *b as f64 / weights).collect()),
-                flying: moment.flying.clone(),
+                in_flight: moment.in_flight.clone(),
             },
         ));
     }

@@ -31,7 +31,7 @@ pub enum Phase {
     WorkerDied,
     /// It is back.
     WorkerBack,
-    /// Nobody asks any more; what waits and flies is finished.
+    /// Nobody asks any more; what waits and what is in flight is finished.
     Finish,
 }
 
@@ -42,8 +42,8 @@ pub struct Sample {
     pub elapsed: Duration,
     /// How much of it is done, in thousandths.
     pub done_milli: u64,
-    /// How many requests fly.
-    pub flying: u64,
+    /// How many requests are in flight.
+    pub in_flight: u64,
     /// How many wait.
     pub waiting: u64,
     /// Answers so far, by tenant.
@@ -90,15 +90,15 @@ fn told(scenario: &Scenario, phase: Phase, sample: &Sample) -> String {
         names.map(|tenant| tenant.name).collect::<Vec<_>>().join(" and ")
     };
     let worker = scenario.outage.map_or("no worker", |outage| outage.worker);
-    let Sample { flying, waiting, .. } = sample;
+    let Sample { in_flight, waiting, .. } = sample;
     match phase {
         Phase::Alone => format!("{} floods", who(Joins::First)),
         Phase::Overlap => {
-            format!("{flying} in flight, {waiting} waiting; enter {}", who(Joins::AtSaturation))
+            format!("{in_flight} in flight, {waiting} waiting; enter {}", who(Joins::AtSaturation))
         }
-        Phase::WorkerDied => format!("{worker} dies with {flying} in flight, {waiting} waiting"),
-        Phase::WorkerBack => format!("{worker} is back; {flying} in flight, {waiting} waiting"),
-        Phase::Finish => format!("nobody asks any more; {flying} in flight, {waiting} waiting"),
+        Phase::WorkerDied => format!("{worker} dies with {in_flight} in flight, {waiting} waiting"),
+        Phase::WorkerBack => format!("{worker} is back; {in_flight} in flight, {waiting} waiting"),
+        Phase::Finish => format!("nobody asks any more; {in_flight} in flight, {waiting} waiting"),
     }
 }
 
@@ -135,11 +135,11 @@ impl Observer for LiveBar {
     fn sampled(&mut self, scenario: &Scenario, sample: &Sample) {
         let ended = scenario.tenants.iter().zip(&sample.ended);
         let ended: Vec<String> = ended.map(|(tenant, n)| format!("{} {n}", tenant.name)).collect();
-        let Sample { flying, waiting, .. } = sample;
+        let Sample { in_flight, waiting, .. } = sample;
         let seconds = sample.elapsed.as_secs_f64();
         self.bar.set_position(sample.done_milli);
         self.bar.set_message(format!(
-            "{seconds:.1} s  {}  {flying} flying, {waiting} waiting  {}",
+            "{seconds:.1} s  {}  {in_flight} in flight, {waiting} waiting  {}",
             ended.join(", "),
             self.phase,
         ));

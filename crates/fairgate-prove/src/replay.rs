@@ -4,6 +4,7 @@
 //! file must end in the very state with which the next one begins; the last, in the state that the gateway's pool was in.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
@@ -58,7 +59,7 @@ pub(crate) enum What {
 /// One request, as far as the journal tells.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) id: Box<str>,
+    pub(crate) id: Arc<str>,
     /// Its tenant's place in the scenario; `None` where it is nobody's.
     pub(crate) tenant: Option<usize>,
     /// Whether it was submitted before and is tried again, on another worker.
@@ -76,7 +77,7 @@ pub(crate) struct Granted {
 }
 
 impl Request {
-    /// What it costs while it flies; 0 where it never did.
+    /// What it costs while it is in flight; 0 where it never was.
     pub(crate) fn cost(&self) -> u64 {
         self.grant.as_ref().map_or(0, |grant| grant.cost)
     }
@@ -84,6 +85,11 @@ impl Request {
     /// What it used: its cost where its end is not told.
     pub(crate) fn used(&self) -> u64 {
         self.ended.map_or(self.cost(), |(_, used)| used)
+    }
+
+    /// What its end counts in its flow's share: what it used, and at least one token.
+    pub(crate) fn counted(&self) -> u64 {
+        self.used().max(1)
     }
 }
 
@@ -103,10 +109,10 @@ pub(crate) fn replay(
 
 struct Player<F> {
     told: Replay,
-    /// What waits or flies.
-    live: HashMap<Box<str>, Index>,
+    /// What waits or is in flight.
+    live: HashMap<Arc<str>, Index>,
     /// Every id so far.
-    met: HashSet<Box<str>>,
+    met: HashSet<Arc<str>>,
     tenant: F,
 }
 
@@ -146,7 +152,7 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
         self.told.events += 1;
         match &event {
             Event::Submit(submit) => self.submitted(at, submit),
-            Event::Release { id, tokens } => self.ended(at, id, tokens.map(|tokens| tokens.0)),
+            Event::Release { id, tokens, .. } => self.ended(at, id, tokens.map(|tokens| tokens.0)),
             Event::Cancel { id } => self.ended(at, id, None),
             _ => {}
         }
@@ -160,7 +166,7 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
                     self.told.turned_away.push(format!("{} was refused: {reason}", reject.id));
                     self.gone(at, &reject.id);
                 }
-                Decision::Expire { id } => {
+                Decision::Expire { id, .. } => {
                     self.told.turned_away.push(format!("{id} waited too long"));
                     self.gone(at, &id);
                 }
@@ -201,7 +207,7 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
     /// What is not told was used as it cost.
     fn ended(&mut self, at: Micros, id: &str, tokens: Option<u64>) {
         let Some(index) = self.live.remove(id) else {
-            return self.differ(format!("{id} ended, and neither waited nor flew"));
+            return self.differ(format!("{id} ended, and neither waited nor was in flight"));
         };
         let request = &mut self.told.requests[index];
         let Some(grant) = &request.grant else { return self.step(at, index, What::Gone) };
@@ -233,7 +239,7 @@ fn difference(ours: &Snapshot, theirs: &Snapshot) -> String {
     pair("grants", ours.grants, theirs.grants)
         .or_else(|| pair("ended", ours.ticks.0, theirs.ticks.0))
         .or_else(|| pair("submitted", ours.next_seq, theirs.next_seq))
-        .or_else(|| pair("waiting or flying", ids(ours), ids(theirs)))
+        .or_else(|| pair("waiting or in flight", ids(ours), ids(theirs)))
         .or_else(|| pair("time in µs", ours.now.0, theirs.now.0))
         .unwrap_or_else(|| "scores or counters".into())
 }

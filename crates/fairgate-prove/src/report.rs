@@ -9,7 +9,7 @@ pub struct Report {
     pub scenario: &'static str,
     /// What happened in it.
     pub title: &'static str,
-    /// How many requests could fly at once.
+    /// How many requests could be in flight at once.
     pub capacity: u64,
     /// Whether capacity was divided into slots first.
     pub partition: bool,
@@ -121,5 +121,5 @@ pub struct Point {
     /// How far it may be from that.
     pub bound_tokens: Option<Vec<f64>>,
     /// Requests in flight of each tenant.
-    pub flying: Vec<u64>,
+    pub in_flight: Vec<u64>,
 }

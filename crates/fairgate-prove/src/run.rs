@@ -132,9 +132,9 @@ impl Show<'_> {
         loop {
             let sample = self.sample(0).await?;
             self.observer.sampled(self.scenario, &sample);
-            let Sample { elapsed, flying, waiting, .. } = sample;
+            let Sample { elapsed, in_flight, waiting, .. } = sample;
             let capacity = self.scenario.capacity;
-            let saturated = flying >= capacity && waiting > 0;
+            let saturated = in_flight >= capacity && waiting > 0;
             if saturated && elapsed >= self.scenario.length.alone {
                 return Ok(());
             }
@@ -144,7 +144,7 @@ impl Show<'_> {
                 return Err(ProveError::NotSaturated {
                     scenario,
                     after,
-                    flying,
+                    in_flight,
                     waiting,
                     capacity,
                 });
@@ -224,12 +224,12 @@ impl Show<'_> {
         Ok(sightings)
     }
 
-    /// Until nothing flies or waits. Where something still does after all, that is for the judge.
+    /// Until nothing is in flight or waits. Where something still does after all, that is for the judge.
     async fn rest(&mut self) -> Result<(), ProveError> {
         let since = Instant::now();
         loop {
             let sample = self.sample(1000).await?;
-            if (sample.flying, sample.waiting) == (0, 0) || since.elapsed() > REST_MAX {
+            if (sample.in_flight, sample.waiting) == (0, 0) || since.elapsed() > REST_MAX {
                 return Ok(());
             }
             sleep(LOOK).await;
@@ -241,9 +241,9 @@ impl Show<'_> {
     }
 
     async fn sample(&self, done_milli: u64) -> Result<Sample, ProveError> {
-        let (flying, waiting) = self.world.live().await?;
+        let (in_flight, waiting) = self.world.live().await?;
         let elapsed = self.began.elapsed();
-        Ok(Sample { elapsed, done_milli, flying, waiting, ended: self.ended() })
+        Ok(Sample { elapsed, done_milli, in_flight, waiting, ended: self.ended() })
     }
 
     async fn tell(&mut self, phase: Phase, done_milli: u64) -> Result<(), ProveError> {

@@ -9,7 +9,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// What happens in it, in one line.
     pub title: &'static str,
-    /// How many requests may fly at once.
+    /// How many requests may be in flight at once.
     pub capacity: u64,
     /// Whether capacity is divided into slots by weight first.
     pub partition: bool,

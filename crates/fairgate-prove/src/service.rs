@@ -3,22 +3,30 @@
 //!
 //! # What is measured
 //! Flows 1…n of one share node, with weights wᵢ and W = Σw. From the join on, when all of them wait, until one of them no
-//! longer does (the longest such time; see below for moments in which one does not). ΔUᵢ is what flow *i*'s requests that ended since the join really used, in tokens. Its ideal is its part
-//! of what all of them used: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
+//! longer does (the longest such time; see below for moments in which one does not). ΔUᵢ is what flow *i*'s requests that
+//! ended since the join really used, in tokens. Its ideal is its part of what all of them used: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
 //!
 //! # The bound on service
 //! The share node keeps a virtual time V and picks the lowest score (`fairgate_core::share`). With sᵢ = settledᵢ, tokens
 //! per weight that ended, and Pᵢ the costs of what *i* has in flight, scoreᵢ = sᵢ + Pᵢ/wᵢ. Let Rᵢ be what those in flight
-//! will really use; P̂ᵢ and R̂ᵢ are the largest that both have been so far.
+//! will really use; P̂ᵢ and R̂ᵢ are the largest that both have been so far. At each grant V rises to the lesser of two: the
+//! highest settled of the ready flows, and the lowest score of those ready flows that are not new. A flow is *fresh* where
+//! it has had no grant since it last began to wait; only a fresh flow can be new.
 //!
-//! *Behind*: V last rose at a grant to some k, to sₖ ≤ scoreₖ ≤ scoreᵢ, for k was picked and *i* was there. Since then V
-//! stood still and sᵢ did not fall, so sᵢ ≥ V − P̂ᵢ/wᵢ. *Ahead*: at *i*'s last grant V rose to sᵢ at least; since then only
-//! what was in flight then has ended, so sᵢ ≤ V + R̂ᵢ/wᵢ. Taken at the join and now, with ΔUᵢ = wᵢ·Δsᵢ but for what flew
-//! when *i* began to wait anew (Lᵢ: the smaller of cost and usage of those that still flew at the join; they may count in
-//! U and not in s), for any two flows
+//! *Ahead*: at *i*'s last grant V rose to sᵢ at least, for sᵢ is no more than the highest settled, and scoreᵢ is the lowest
+//! of all. Since then only what was in flight then has ended, so sᵢ ≤ V + R̂ᵢ/wᵢ.
+//!
+//! *Behind*: where *i* was not new when V last rose, V ≤ scoreᵢ then, and since then sᵢ did not fall, so sᵢ ≥ V − P̂ᵢ/wᵢ.
+//! Where it was new, V may have passed scoreᵢ: at a grant to another new flow, while all others stood higher. It went no
+//! further than the settled height of some k. If k's last grant was before *i* began to wait, sₖ ≤ V then + R̂ₖ/wₖ, and
+//! V ≤ scoreᵢ; if after, k was picked with a score of at most scoreᵢ. Either way V ≤ scoreᵢ + R̂ₖ/wₖ. So with
+//! Fᵢ = wᵢ · maxₖ R̂ₖ/wₖ, where a fresh flow was granted while *i* was fresh too, and else 0: sᵢ ≥ V − (P̂ᵢ + Fᵢ)/wᵢ.
+//!
+//! Taken at the join and now, with ΔUᵢ = wᵢ·Δsᵢ but for what was in flight when *i* began to wait anew (Lᵢ: the smaller of
+//! cost and usage of those that still were at the join; they may count in U and not in s), for any two flows
 //!
 //! ```text
-//!     | ΔUᵢ/wᵢ − ΔUⱼ/wⱼ | ≤ Bᵢ/wᵢ + Bⱼ/wⱼ            B = R̂ + P̂ + L
+//!     | ΔUᵢ/wᵢ − ΔUⱼ/wⱼ | ≤ Bᵢ/wᵢ + Bⱼ/wⱼ            B = R̂ + P̂ + L + F
 //! ```
 //!
 //! ΔUᵢ − Iᵢ = wᵢ/W · Σⱼ wⱼ·(ΔUᵢ/wᵢ − ΔUⱼ/wⱼ), and so, in tokens,
@@ -38,8 +46,8 @@
 //!     Σ_{j≠i} (Eⱼ − Eⱼ(g)) ≤ Mᵢ·(W − wᵢ)/wᵢ + Σ_{j≠i} (ĉⱼ + Ôⱼ)                          (gap)
 //! ```
 //!
-//! From the join to *i*'s first grant there is no g. Then scoreᵢ ≤ V + (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − P̂ⱼ/wⱼ at the
-//! join, so Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and P̂ⱼ joins ĉⱼ + Ôⱼ.
+//! From the join to *i*'s first grant there is no g. Then scoreᵢ ≤ V + (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − (P̂ⱼ + F̂ⱼ)/wⱼ
+//! at the join, so Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and P̂ⱼ + F̂ⱼ join ĉⱼ + Ôⱼ.
 //!
 //! # Where a flow is hindered
 //! Two things keep a flow from going although the pool has room. A request that failed on a worker that died is submitted
@@ -47,11 +55,14 @@
 //! not wait at all for a moment, where its clients did not get to send the next requests (at the join, or when the machine
 //! stands still); such a time is at most 50 ms here, or the measured time ends with it.
 //!
-//! V may rise meanwhile, and when it is over, sᵢ has risen with it or is raised to it, without tokens: the blocked lose
-//! nothing, the idle bank nothing. V rises to the settled height of some k, by no more than (R̂ₖ + ΔUₖ)/wₖ over that time.
-//! So for each such time Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ joins Bᵢ in *service* and Mᵢ in *gap*, and what flies when *i* waits
-//! again joins Lᵢ. What others are charged meanwhile is not counted in *i*'s gap. And where j is hindered when *i* is
-//! granted, scoreᵢ(g) ≤ scoreⱼ(g) need not hold: both are known against V only, as at the join.
+//! V may rise meanwhile. When it is over, sᵢ is raised without tokens: where *i* was blocked, by no more than V has risen;
+//! where nothing waited in it, up to V. The blocked lose nothing, the idle bank nothing. V rises to the settled height of
+//! some k, by no more than (R̂ₖ + ΔUₖ)/wₖ over that time. So for each such time Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ joins Bᵢ in
+//! *service* and Mᵢ in *gap*; where *i* begins to wait anew, the Fᵢ of before joins Hᵢ, and what is in flight then joins
+//! Lᵢ. What others are charged meanwhile is not counted in *i*'s gap. And where j is hindered when *i* is granted,
+//! scoreᵢ(g) ≤ scoreⱼ(g) need not hold: both are known against V only, as at the join.
+//!
+//! A request that ends counts what it used, at least one token: so also one that was given back unused.
 //!
 //! All of it is checked in whole numbers, both sides times W or wᵢ, after every step of the journal. (Scores are rounded
 //! down to 2⁻³² tokens per weight. Times weights of some hundreds that is far below 1, and the sides are whole.)
@@ -148,8 +159,8 @@ pub(crate) struct Moment {
     pub(crate) ideal_times_weights: Option<Vec<i128>>,
     /// W · (the bound on service).
     pub(crate) bound_times_weights: Option<Vec<i128>>,
-    /// How many fly.
-    pub(crate) flying: Vec<u64>,
+    /// How many are in flight.
+    pub(crate) in_flight: Vec<u64>,
     /// Whether all wait.
     pub(crate) all_wait: bool,
 }

@@ -1,7 +1,7 @@
-//! Slots, measured: how many requests of each tenant fly at once in a partitioned pool.
+//! Slots, measured: how many requests of each tenant are in flight at once in a partitioned pool.
 //!
 //! Capacity is divided by weight (`fairgate_core::apportion`), and a free slot goes to a tenant that waits and has fewer
-//! flying than its slots before it goes to anyone else. So while all wait: from the join on each slot that comes free moves
+//! in flight than its slots before it goes to anyone else. So while all wait: from the join on each slot that comes free moves
 //! to whoever is short, and once each has its slots, each keeps them; a tenant's request that ends is followed at once by
 //! another of its own.
 
@@ -60,23 +60,23 @@ impl Slots {
     /// Slots move to who is short. Says whether each has its own now.
     fn hand_over(&mut self, scenario: &Scenario, before: &Moment, now: &Moment) -> bool {
         for (i, tenant) in scenario.tenants.iter().enumerate() {
-            let (had, has, due) = (before.flying[i], now.flying[i], self.due[i]);
+            let (had, has, due) = (before.in_flight[i], now.in_flight[i], self.due[i]);
             if has > had.max(due) {
                 let name = tenant.name;
                 self.breach(now.at, format!("{name} took a slot more: {has} where {due} are due"));
             }
         }
-        now.flying == self.due
+        now.in_flight == self.due
     }
 
     /// Each has its own, and keeps them.
     fn hold(&mut self, before: &Moment, now: &Moment) -> bool {
         self.moments += 1;
-        for (held, flying) in self.held_us.iter_mut().zip(&before.flying) {
-            *held += u128::from(*flying) * u128::from(now.at.0 - before.at.0);
+        for (held, in_flight) in self.held_us.iter_mut().zip(&before.in_flight) {
+            *held += u128::from(*in_flight) * u128::from(now.at.0 - before.at.0);
         }
-        if now.flying != self.due {
-            let (has, due) = (&now.flying, &self.due);
+        if now.in_flight != self.due {
+            let (has, due) = (&now.in_flight, &self.due);
             let breach = format!("{has:?} in flight where {due:?} are due");
             self.breach(now.at, breach);
         }

@@ -38,7 +38,7 @@ struct Backend {
     sim: Option<Sim>,
 }
 
-/// How long the gateway may take to end. Nothing flies any more by then.
+/// How long the gateway may take to end. Nothing is in flight any more by then.
 const DRAIN: Duration = Duration::from_secs(10);
 
 impl World {
@@ -81,10 +81,10 @@ impl World {
         pool.ok_or_else(|| failed("has no pool", POOL))
     }
 
-    /// How many requests fly and wait.
+    /// How many requests are in flight and wait.
     pub(crate) async fn live(&self) -> Result<(u64, u64), ProveError> {
         let live = self.pool()?.gate.live().await.map_err(gone)?;
-        Ok((live.flying, live.waiting))
+        Ok((live.in_flight, live.waiting))
     }
 
     /// Ends a worker as a crash would.
@@ -124,9 +124,9 @@ impl World {
             ledger: ledger::read(&self.store_url, &self.tenants).await?,
             sightings: Vec::new(),
             aftermath: Aftermath {
-                flying: live.flying,
+                in_flight: live.in_flight,
                 waiting: live.waiting,
-                still_flying: drained.still_flying,
+                still_in_flight: drained.still_in_flight,
                 events_lost: live.journal.events_lost,
             },
         })

@@ -29,7 +29,7 @@ impl Admission {
         submit: Submit,
         ticket: Ticket,
     ) -> Result<Self, Refused> {
-        let name = Name { id: (*submit.id).into(), ticket };
+        let name = Name { id: submit.id.clone(), ticket, request: None };
         let (giver, taker) = handoff();
         let message = Message::Submit { name: name.clone(), submit: Box::new(submit), giver };
         if mailbox.send(message).is_err() {
@@ -63,7 +63,10 @@ impl Future for Admission {
         let Poll::Ready(answer) = Pin::new(taker).poll(cx) else { return Poll::Pending };
         self.taker = None;
         Poll::Ready(match answer {
-            Some(Ok(grant)) => Ok(Permit::new(self.mailbox.clone(), self.name.clone(), grant)),
+            Some(Ok(grant)) => {
+                let name = Name { request: Some(grant.request), ..self.name.clone() };
+                Ok(Permit::new(self.mailbox.clone(), name, grant))
+            }
             Some(Err(refused)) => Err(refused),
             None => Err(refused(&self.mailbox)),
         })

@@ -42,7 +42,7 @@ impl Carrier {
                 journal.look(&mut self.desk);
             }
             self.handle_all(&mut batch);
-            self.desk.expire(self.now());
+            self.desk.pass_time(self.now());
             self.keep_records().await;
             tokio::task::coop::consume_budget().await;
         }
@@ -75,7 +75,7 @@ impl Carrier {
     fn is_over(&self) -> bool {
         let Some(drain) = &self.drain else { return false };
         let late = drain.until.is_some_and(|until| until <= Instant::now());
-        late || self.desk.pool().flying() == 0
+        late || self.desk.pool().in_flight() == 0
     }
 
     /// Waits for a letter, or for the next thing that is to be done at some time.
@@ -90,11 +90,11 @@ impl Carrier {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        let expiry = self.desk.pool().next_expiry().map(|at| self.clock.instant(at));
+        let change = self.desk.pool().next_change().map(|at| self.clock.instant(at));
         let deadline = self.drain.as_ref().and_then(|drain| drain.until);
         let journal = self.journal.as_ref().and_then(Journal::next_try);
         let save = self.keeper.as_ref().and_then(|keeper| keeper.next_save(&self.desk));
-        [expiry, deadline, journal, save].into_iter().flatten().min()
+        [change, deadline, journal, save].into_iter().flatten().min()
     }
 
     /// Passes on what has happened to the journal and, where it is time, to the state file.
@@ -121,8 +121,8 @@ impl Carrier {
         if let Some(keeper) = self.keeper.take() {
             keeper.finish(&mut self.desk).await;
         }
-        let Live { flying, journal, state, .. } = self.desk.live();
-        let _ = self.shared.outcome.set(Drained { still_flying: flying, journal, state });
+        let Live { in_flight, journal, state, .. } = self.desk.live();
+        let _ = self.shared.outcome.set(Drained { still_in_flight: in_flight, journal, state });
     }
 }
 

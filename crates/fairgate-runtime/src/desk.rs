@@ -4,19 +4,18 @@
 //! Whoever is granted and is not there any more has its slot taken back at once with 0 tokens, as an event of its
 //! own, so that a replay of the tape decides the same.
 
-use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_core::Pool;
-use fairgate_core::decision::{Decision, Grant, Reason, Reject};
+use fairgate_core::decision::{Decision, Grant, Reason, Reject, Sink};
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::units::{Micros, Tokens};
+use fairgate_core::{Handle, Pool};
 
 use crate::handoff::Giver;
 use crate::live::{Counts, JournalHealth, Live, StateHealth};
-use crate::message::{Answer, End, How, Message, Name, Ticket};
+use crate::message::{Answer, End, How, Message, Name};
 use crate::pace::Pace;
 use crate::refused::Refused;
 use crate::tape::Tape;
@@ -27,12 +26,13 @@ pub type Watch = Box<dyn FnMut(Micros, &Decision) + Send>;
 /// One pool at work.
 pub(crate) struct Desk {
     pool: Pool,
-    owners: HashMap<Arc<str>, Owner>,
-    /// The request that is being submitted, until its answer, or that it waits, is known.
-    newcomer: Option<(Arc<str>, Owner)>,
+    /// Who submitted each request, by its handle. What an earlier process left behind has no owner.
+    owners: Vec<Option<Owner>>,
+    /// The request that is being submitted, until the pool has accepted or refused it.
+    newcomer: Option<Owner>,
     /// Granted, but nobody is there to have it.
-    unclaimed: Vec<Box<str>>,
-    decisions: Vec<Decision>,
+    unclaimed: Vec<Arc<str>>,
+    heard: Heard,
     queue_timeout: Duration,
     pace: Pace,
     watch: Option<Watch>,
@@ -45,24 +45,43 @@ pub(crate) struct Desk {
     pub(crate) state_health: StateHealth,
 }
 
+/// What the pool says to one event, in order.
+#[derive(Default)]
+struct Heard(Vec<Said>);
+
+enum Said {
+    Accepted(Handle),
+    Decided(Decision),
+}
+
+impl Sink for Heard {
+    fn decided(&mut self, decision: Decision) {
+        self.0.push(Said::Decided(decision));
+    }
+
+    fn accepted(&mut self, request: Handle, _id: &Arc<str>) {
+        self.0.push(Said::Accepted(request));
+    }
+}
+
 /// Who submitted a request.
 struct Owner {
-    ticket: Ticket,
+    name: Name,
     came: Micros,
-    /// Where its answer goes; nowhere any more once it flies.
+    /// Where its answer goes; nowhere any more once it is in flight.
     giver: Option<Giver<Answer>>,
 }
 
 impl Desk {
-    /// A desk for this pool, in which nothing waits or flies that has an owner.
+    /// A desk for this pool, of whose requests none has an owner yet.
     pub(crate) fn new(pool: Pool, queue_timeout: Duration, retry_after_max: Duration) -> Self {
         Self {
             pace: Pace::new(pool.now(), retry_after_max),
             pool,
-            owners: HashMap::new(),
+            owners: Vec::new(),
             newcomer: None,
             unclaimed: Vec::new(),
-            decisions: Vec::new(),
+            heard: Heard::default(),
             queue_timeout,
             watch: None,
             draining: false,
@@ -84,16 +103,11 @@ impl Desk {
         &self.pool
     }
 
-    /// Whether a request of that id waits or flies, and which.
-    pub(crate) fn whether_it_flies(&self, id: &str) -> Option<bool> {
-        self.owners.get(id).map(|owner| owner.giver.is_none())
-    }
-
     /// The gate at this moment.
     pub(crate) fn live(&self) -> Live {
         Live {
             capacity: self.pool.capacity(),
-            flying: self.pool.flying(),
+            in_flight: self.pool.in_flight(),
             waiting: self.pool.waiting(),
             draining: self.draining,
             counts: self.counts,
@@ -109,8 +123,8 @@ impl Desk {
             Message::Left(name) => self.leave(at, &name),
             Message::Ended { name, end } => self.end(at, &name, end),
             Message::FirstToken(name) => {
-                if self.owner(&name).is_some() {
-                    self.apply(at, Event::FirstToken { id: (*name.id).into() });
+                if self.find(&name).is_some() {
+                    self.apply(at, Event::FirstToken { id: name.id });
                 }
             }
             Message::Errand(errand) => errand(self, at),
@@ -123,7 +137,7 @@ impl Desk {
     pub(crate) fn apply(&mut self, at: Micros, event: Event) {
         self.step(at, event);
         while let Some(id) = self.unclaimed.pop() {
-            self.step(at, Event::Release { id, tokens: Some(Tokens(0)) });
+            self.step(at, released(id, Some(Tokens(0)), Some(Tokens(0))));
         }
     }
 
@@ -133,9 +147,9 @@ impl Desk {
         self.state_health.error = saved.err();
     }
 
-    /// Lets what has waited too long expire.
-    pub(crate) fn expire(&mut self, at: Micros) {
-        if self.pool.next_expiry().is_some_and(|expiry| expiry <= at) {
+    /// Lets happen what time alone brings: expiries, late requests, rates that have filled, pauses that are over.
+    pub(crate) fn pass_time(&mut self, at: Micros) {
+        if self.pool.next_change().is_some_and(|change| change <= at) {
             self.apply(at, Event::Tick);
         }
     }
@@ -145,20 +159,18 @@ impl Desk {
         if mem::replace(&mut self.draining, true) {
             return;
         }
-        let waits = |(_, owner): &(&Arc<str>, &Owner)| owner.giver.is_some();
-        let waiting = self.owners.iter().filter(waits);
-        let mut waiting: Vec<(u64, Arc<str>)> =
-            waiting.map(|(id, owner)| (owner.ticket.0, id.clone())).collect();
+        let waits = |owner: &mut Owner| owner.giver.is_some();
+        let mut waiting: Vec<Owner> =
+            self.owners.iter_mut().filter_map(|owner| owner.take_if(waits)).collect();
         // The latest first: the fewer heads of queues go, the fewer others are granted on the way.
-        waiting.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, id) in &waiting {
-            if let Some(giver) = self.owners.remove(id).and_then(|owner| owner.giver) {
-                self.counts.drained += 1;
-                let _ = giver.give(Err(Refused::Draining));
-            }
+        waiting.sort_unstable_by_key(|owner| std::cmp::Reverse(owner.name.ticket.0));
+        let ids: Vec<Arc<str>> = waiting.iter().map(|owner| owner.name.id.clone()).collect();
+        for giver in waiting.into_iter().filter_map(|owner| owner.giver) {
+            self.counts.drained += 1;
+            let _ = giver.give(Err(Refused::Draining));
         }
-        for (_, id) in waiting {
-            self.apply(at, Event::Cancel { id: (*id).into() });
+        for id in ids {
+            self.apply(at, Event::Cancel { id });
         }
     }
 
@@ -172,74 +184,91 @@ impl Desk {
             self.counts.left += 1;
             return;
         }
-        let owner = Owner { ticket: name.ticket, came: at, giver: Some(giver) };
-        self.newcomer = Some((name.id, owner));
+        self.newcomer = Some(Owner { name, came: at, giver: Some(giver) });
         self.apply(at, Event::Submit(submit));
-        if let Some((id, owner)) = self.newcomer.take() {
-            self.owners.insert(id, owner);
-        }
     }
 
     fn leave(&mut self, at: Micros, name: &Name) {
-        if self.owner(name).is_none() {
+        let Some(owner) = self.find(name).and_then(|handle| self.take_owner(handle)) else {
             return;
-        }
-        let id = (*name.id).into();
+        };
+        let id = owner.name.id;
         self.counts.left += 1;
-        match self.owners.remove(&name.id).and_then(|owner| owner.giver) {
+        match owner.giver {
             Some(_) => self.apply(at, Event::Cancel { id }),
-            None => self.apply(at, Event::Release { id, tokens: Some(Tokens(0)) }),
+            None => self.apply(at, released(id, Some(Tokens(0)), Some(Tokens(0)))),
         }
     }
 
     fn end(&mut self, at: Micros, name: &Name, end: End) {
-        if self.owner(name).is_none() {
+        let Some(owner) = self.find(name).and_then(|handle| self.take_owner(handle)) else {
             return;
-        }
-        self.owners.remove(&name.id);
+        };
         match end.how {
             How::Settled => self.counts.settled += 1,
             How::Failed => self.counts.failed += 1,
             How::GivenBack => self.counts.given_back += 1,
             How::Dropped => self.counts.dropped += 1,
         }
-        let id = (*name.id).into();
-        match end.tokens {
-            Some(_) => self.apply(at, Event::Release { id, tokens: end.tokens }),
-            None => self.apply(at, Event::Cancel { id }),
+        let id = owner.name.id;
+        match (end.tokens, end.quota) {
+            (None, None) => self.apply(at, Event::Cancel { id }),
+            (tokens, quota) => self.apply(at, released(id, tokens, quota)),
         }
     }
 
-    /// The owner by this name, where the id is still its own.
-    fn owner(&self, name: &Name) -> Option<&Owner> {
-        self.owners.get(&name.id).filter(|owner| owner.ticket == name.ticket)
+    /// The handle of the request by this name, where it is still its own: another may have the id by now.
+    fn find(&self, name: &Name) -> Option<Handle> {
+        let handle = name.request.or_else(|| self.pool.find(&name.id))?;
+        let owner = self.owners.get(handle.index())?.as_ref()?;
+        (owner.name.ticket == name.ticket).then_some(handle)
+    }
+
+    fn take_owner(&mut self, handle: Handle) -> Option<Owner> {
+        self.owners.get_mut(handle.index())?.take()
+    }
+
+    fn put_owner(&mut self, handle: Handle, owner: Owner) {
+        if self.owners.len() <= handle.index() {
+            self.owners.resize_with(handle.index() + 1, || None);
+        }
+        self.owners[handle.index()] = Some(owner);
     }
 
     fn step(&mut self, at: Micros, event: Event) {
         let at = at.max(self.pool.now());
         self.steps += 1;
         self.tape.write(at, &event);
-        let mut decisions = mem::take(&mut self.decisions);
+        let mut heard = mem::take(&mut self.heard);
         let ticks = self.pool.ticks().0;
         // Time has just been made not to go back.
-        let _ = self.pool.apply(at, event, &mut decisions);
+        let _ = self.pool.apply(at, event, &mut heard);
         self.pace.observe(at, self.pool.ticks().0 - ticks, self.pool.waiting() > 0);
-        for decision in decisions.drain(..) {
-            if let Some(watch) = &mut self.watch {
-                watch(at, &decision);
+        for said in heard.0.drain(..) {
+            match said {
+                Said::Accepted(handle) => {
+                    if let Some(owner) = self.newcomer.take() {
+                        self.put_owner(handle, owner);
+                    }
+                }
+                Said::Decided(decision) => {
+                    if let Some(watch) = &mut self.watch {
+                        watch(at, &decision);
+                    }
+                    self.carry(at, decision);
+                }
             }
-            self.carry(at, decision);
         }
-        self.decisions = decisions;
+        self.heard = heard;
     }
 
     fn carry(&mut self, at: Micros, decision: Decision) {
         match decision {
             Decision::Grant(grant) => self.carry_grant(grant),
             Decision::Reject(reject) => self.carry_reject(at, reject),
-            Decision::Expire { id } => {
+            Decision::Expire { request, .. } => {
                 self.counts.expired += 1;
-                let Some(owner) = self.owners.remove(&*id) else { return };
+                let Some(owner) = self.take_owner(request) else { return };
                 let waited = Duration::from_micros(at.0 - owner.came.0);
                 let retry_after = self.pace.time_for(u128::from(self.pool.waiting()) + 1, at);
                 let limit = self.queue_timeout;
@@ -250,11 +279,8 @@ impl Desk {
 
     fn carry_grant(&mut self, grant: Grant) {
         self.counts.granted += 1;
-        // A newcomer of that id was accepted, else it had been rejected as a duplicate before this.
-        if let Some((id, owner)) = self.newcomer.take_if(|(id, _)| **id == *grant.id) {
-            self.owners.insert(id, owner);
-        }
-        let Some(owner) = self.owners.get_mut(&*grant.id) else {
+        let handle = grant.request;
+        let Some(owner) = self.owners.get_mut(handle.index()).and_then(Option::as_mut) else {
             self.unclaimed.push(grant.id);
             return;
         };
@@ -262,7 +288,7 @@ impl Desk {
         if let Err(answer) = giver.give(Ok(grant)) {
             self.counts.left += 1;
             if let Ok(grant) = answer {
-                self.owners.remove(&*grant.id);
+                self.take_owner(handle);
                 self.unclaimed.push(grant.id);
             }
         }
@@ -270,10 +296,12 @@ impl Desk {
 
     fn carry_reject(&mut self, at: Micros, reject: Reject) {
         self.counts.rejected += 1;
-        let Reject { id, reason, limit } = reject;
-        // Whoever is just coming is meant, wherever an older one of the same id is: that one stays.
-        let newcomer = self.newcomer.take_if(|(newcomer, _)| **newcomer == *id);
-        let owner = newcomer.map(|(_, owner)| owner).or_else(|| self.owners.remove(&*id));
+        let Reject { request, reason, limit, .. } = reject;
+        // Who has no handle was never accepted: it is the newcomer.
+        let owner = match request {
+            Some(handle) => self.take_owner(handle),
+            None => self.newcomer.take(),
+        };
         let Some(owner) = owner else { return };
         let waiting = u128::from(self.pool.waiting());
         let ahead = match (reason, &limit) {
@@ -284,6 +312,10 @@ impl Desk {
         let retry_after = ahead.map(|ahead| self.pace.time_for(ahead + 1, at));
         owner.answer(Err(Refused::Rejected { reason, limit, retry_after }));
     }
+}
+
+fn released(id: Arc<str>, tokens: Option<Tokens>, quota: Option<Tokens>) -> Event {
+    Event::Release { id, tokens, quota }
 }
 
 impl Owner {

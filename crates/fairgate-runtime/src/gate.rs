@@ -26,7 +26,7 @@ use crate::message::{Message, Ticket};
 use crate::permit::Permit;
 use crate::refused::{ChangeError, Closed, Refused};
 
-/// The way into one pool. Cheap to clone; the pool's task ends when the last clone is gone and nothing flies.
+/// The way into one pool. Cheap to clone; the pool's task ends when the last clone is gone and nothing is in flight.
 #[derive(Clone)]
 pub struct Gate {
     handle: Arc<Handle>,
@@ -120,7 +120,7 @@ impl Gate {
         self.change(Event::Weight { by, flow: flow.into(), weight }).await
     }
 
-    /// Changes how many requests of a flow may fly; any number where `slots` is absent.
+    /// Changes how many requests of a flow may be in flight; any number where `slots` is absent.
     pub async fn cap(
         &self,
         by: Attribute,
@@ -130,7 +130,7 @@ impl Gate {
         self.change(Event::Cap { by, flow: flow.into(), slots }).await
     }
 
-    /// Changes how many requests may fly.
+    /// Changes how many requests may be in flight.
     pub async fn capacity(&self, slots: u64) -> Result<(), ChangeError> {
         self.change(Event::Capacity { slots }).await
     }
@@ -146,7 +146,7 @@ impl Gate {
         self.change(Event::Worker(change)).await
     }
 
-    /// Where a request is and what it waits for; `None` where no request of that id waits or flies.
+    /// Where a request is and what it waits for; `None` where no request of that id waits or is in flight.
     ///
     /// For a waiting request a copy of the pool is made, and asked on a thread for blocking work. One copy exists at
     /// a time, however many ask.
@@ -179,7 +179,7 @@ impl Gate {
         self.errand(|desk, _| desk.pool().snapshot()).await
     }
 
-    /// Closes the gate: what waits and what is new is refused as [`Refused::Draining`], what flies may finish within
+    /// Closes the gate: what waits and what is new is refused as [`Refused::Draining`], what is in flight may finish within
     /// `grace`; then the journal and the state file are brought to an end and the task is over. Says how many
     /// permits had not ended.
     ///
@@ -224,7 +224,7 @@ enum Sight {
 }
 
 fn look_for(desk: &Desk, id: &str) -> Sight {
-    match desk.whether_it_flies(id) {
+    match desk.pool().is_in_flight(id) {
         Some(false) => Sight::Waits(Box::new(desk.pool().clone())),
         Some(true) => Sight::Seen(desk.pool().whereabouts(id)),
         None => Sight::Seen(None),

@@ -19,7 +19,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fairgate_core::units::Micros;
 use fairgate_journal::{Reader, Start};
@@ -77,14 +77,22 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Begins a journal with the pool as it is now.
-    pub(crate) fn open(options: JournalOptions, desk: &mut Desk) -> io::Result<Self> {
+    /// Begins a journal with the pool as it is at this time, which is now.
+    pub(crate) fn open(options: JournalOptions, desk: &mut Desk, now: Micros) -> io::Result<Self> {
         let folder = Folder::open(options.folder.clone())?;
-        Self::on_disk(Box::new(folder), options, desk)
+        Self::on_disk(Box::new(folder), options, desk, now)
     }
 
-    fn on_disk(disk: Box<dyn Disk>, options: JournalOptions, desk: &mut Desk) -> io::Result<Self> {
-        let mut writer = FileWriter::new(disk, options.files_max)?;
+    fn on_disk(
+        disk: Box<dyn Disk>,
+        options: JournalOptions,
+        desk: &mut Desk,
+        now: Micros,
+    ) -> io::Result<Self> {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
+        let clock = fairgate_journal::Clock { at: now, unix_us };
+        let mut writer = FileWriter::new(disk, options.files_max)?.with_clock(clock);
         writer.begin(&desk.pool().snapshot(), Kind::Start)?;
         let buffer = Arc::new(Buffer::new(options.buffer_bytes_max));
         let shared = buffer.clone();

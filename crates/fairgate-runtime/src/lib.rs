@@ -14,7 +14,7 @@
 //! let permit = gate.admit(Submit::new("r1")).await?;
 //! // …the work, and then what it really used:
 //! permit.settle(Tokens(812));
-//! assert_eq!(gate.drain(Duration::from_secs(10)).await?.still_flying, 0);
+//! assert_eq!(gate.drain(Duration::from_secs(10)).await?.still_in_flight, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -26,7 +26,7 @@
 //!
 //! # Bounds
 //! Nothing grows with what clients do beyond these:
-//! - What waits in the pool: `max_queue`, without which no gate starts. What flies: the pool's capacity.
+//! - What waits in the pool: `max_queue`, without which no gate starts. What is in flight: the pool's capacity.
 //! - Submits and operators' wishes that the task has not read: [`Options::turns`]. Who finds none free waits in its
 //!   own future, first come, first served; nothing is kept for it elsewhere.
 //! - Letters that say that something has ended never wait for a turn, so that a `Drop` can send them. There are at

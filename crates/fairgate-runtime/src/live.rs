@@ -5,10 +5,10 @@ use std::time::Duration;
 /// A gate at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// How many requests may fly at once.
+    /// How many requests may be in flight at once.
     pub capacity: u64,
-    /// How many fly.
-    pub flying: u64,
+    /// How many are in flight.
+    pub in_flight: u64,
     /// How many wait.
     pub waiting: u64,
     /// Whether the gate is closing.
@@ -83,7 +83,7 @@ pub struct StateHealth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// How many permits had not ended at the deadline.
-    pub still_flying: u64,
+    pub still_in_flight: u64,
     /// How the journal was in the end.
     pub journal: JournalHealth,
     /// How the state file was in the end.

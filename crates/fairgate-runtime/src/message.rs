@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fairgate_core::Handle;
 use fairgate_core::decision::Grant;
 use fairgate_core::event::Submit;
 use fairgate_core::units::{Micros, Tokens};
@@ -23,6 +24,8 @@ pub(crate) type Answer = Result<Grant, Refused>;
 pub(crate) struct Name {
     pub(crate) id: Arc<str>,
     pub(crate) ticket: Ticket,
+    /// Its handle, once it was granted.
+    pub(crate) request: Option<Handle>,
 }
 
 /// Work that the task does at the desk, with the time at which it comes to it.
@@ -51,6 +54,8 @@ pub(crate) enum Message {
 pub(crate) struct End {
     /// What was used; unknown where absent.
     pub(crate) tokens: Option<Tokens>,
+    /// What its provider counted; its tokens where absent.
+    pub(crate) quota: Option<Tokens>,
     /// Whether the holder said that it was done.
     pub(crate) how: How,
 }

@@ -18,20 +18,21 @@ use crate::message::{End, How, Message, Name};
 /// unknown, and its cost is charged: were it free, leaving before the end would be a way to more than one's share.
 ///
 /// Giving back never waits and never fails. Where the gate's task has ended there is nothing left to give back to:
-/// the state that the task saved counts the request as flying, and the next start resolves it.
+/// the state that the task saved counts the request as in flight, and the next start resolves it.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit {
     mailbox: Arc<Mailbox<Message>>,
     name: Name,
     grant: Grant,
     used: Option<Tokens>,
+    quota: Option<Tokens>,
     first_token_seen: bool,
     over: bool,
 }
 
 impl Permit {
     pub(crate) fn new(mailbox: Arc<Mailbox<Message>>, name: Name, grant: Grant) -> Self {
-        Self { mailbox, name, grant, used: None, first_token_seen: false, over: false }
+        Self { mailbox, name, grant, used: None, quota: None, first_token_seen: false, over: false }
     }
 
     /// The request's id.
@@ -67,6 +68,12 @@ impl Permit {
         self.used = Some(so_far);
     }
 
+    /// Notes how many tokens the provider counts for this request, where that is not what the scheduler charges: what
+    /// is taken from the worker's token rate at the end. The last note counts.
+    pub fn note_quota(&mut self, quota: Tokens) {
+        self.quota = Some(quota);
+    }
+
     /// The request is complete and used this many tokens.
     pub fn settle(mut self, tokens: Tokens) {
         self.end(Some(tokens), How::Settled);
@@ -86,9 +93,9 @@ impl Permit {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        // Returned where the task has ended: then nothing flies any more.
-        let _ =
-            self.mailbox.send(Message::Ended { name: self.name.clone(), end: End { tokens, how } });
+        let end = End { tokens, quota: self.quota, how };
+        // Returned where the task has ended: then there is nothing left to give back to.
+        let _ = self.mailbox.send(Message::Ended { name: self.name.clone(), end });
     }
 }
 

@@ -98,8 +98,8 @@ pub enum StartError {
 
 /// Starts a pool's task on this tokio runtime. Reads the state file, and begins the journal, before it returns.
 ///
-/// Where there is a state file, the pool goes on with the scores in it. What waited or flew in the process that wrote
-/// it is resolved first: what waited is cancelled; what flew is released without tokens, so charged its cost, since
+/// Where there is a state file, the pool goes on with the scores in it. What waited or was in flight in the process that wrote
+/// it is resolved first: what waited is cancelled; what was in flight is released without tokens, so charged its cost, since
 /// nobody knows what it used. Capacity, policy, limits and workers are those of `config`: scores of another policy
 /// than that in the file are lost with it. All of these are events in the new journal, after the snapshot it begins
 /// with.
@@ -117,7 +117,8 @@ pub fn start(config: PoolConfig, options: Options) -> Result<Gate, StartError> {
     let clock = Clock::starting_at(pool.now().max(journalled));
     let mut desk = Desk::new(pool, timeout, options.retry_after_max);
     desk.set_watch(options.watch);
-    let journal = options.journal.map(|journal| open_journal(journal, &mut desk)).transpose()?;
+    let journal =
+        options.journal.map(|journal| open_journal(journal, &mut desk, clock.now())).transpose()?;
     for event in events {
         desk.apply(clock.now(), event);
     }
@@ -139,9 +140,13 @@ fn check_config(config: &PoolConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-fn open_journal(options: JournalOptions, desk: &mut Desk) -> Result<Journal, StartError> {
+fn open_journal(
+    options: JournalOptions,
+    desk: &mut Desk,
+    now: Micros,
+) -> Result<Journal, StartError> {
     let folder = options.folder.clone();
-    Journal::open(options, desk).map_err(|source| StartError::Journal { folder, source })
+    Journal::open(options, desk, now).map_err(|source| StartError::Journal { folder, source })
 }
 
 /// The saved pool with the limits of the new one, and what must happen to it first.
@@ -158,6 +163,7 @@ fn resumed(
     saved.workers = None;
     for flight in saved.requests.iter_mut().filter_map(|request| request.flight.as_mut()) {
         flight.place = None;
+        flight.taken = None;
     }
     let mut events = resolved(&saved);
     if saved.policy != config.policy {
@@ -178,8 +184,12 @@ fn resumed(
 /// as can be are granted on the way.
 fn resolved(saved: &Snapshot) -> Vec<Event> {
     let waiting = saved.requests.iter().rev().filter(|request| request.flight.is_none());
-    let flying = saved.requests.iter().filter(|request| request.flight.is_some());
+    let in_flight = saved.requests.iter().filter(|request| request.flight.is_some());
     let cancels = waiting.map(|request| Event::Cancel { id: request.id.clone() });
-    let releases = flying.map(|request| Event::Release { id: request.id.clone(), tokens: None });
+    let releases = in_flight.map(|request| Event::Release {
+        id: request.id.clone(),
+        tokens: None,
+        quota: None,
+    });
     cancels.chain(releases).collect()
 }

@@ -1,4 +1,4 @@
-//! A gate that closes: what waits is refused, what flies may finish, and then nothing is left.
+//! A gate that closes: what waits is refused, what is in flight may finish, and then nothing is left.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use support::{gate, live, load, submit, waiting};
 
 #[tokio::test(start_paused = true)]
-async fn what_flies_finishes_and_what_waits_is_refused() {
+async fn what_is_in_flight_finishes_and_what_waits_is_refused() {
     let gate = gate(1);
     let permit = gate.admit(submit("a", "t", 1)).await.unwrap();
     let waits = waiting(&gate, submit("b", "t", 1)).await;
@@ -25,20 +25,20 @@ async fn what_flies_finishes_and_what_waits_is_refused() {
     assert_eq!(load(&gate).await, (1, 0));
     sleep(Duration::from_secs(20)).await;
     permit.settle(Tokens(1));
-    assert_eq!(drain.await.unwrap().unwrap().still_flying, 0);
-    assert_eq!(began.elapsed().as_secs(), 20, "it ends when nothing flies any more");
+    assert_eq!(drain.await.unwrap().unwrap().still_in_flight, 0);
+    assert_eq!(began.elapsed().as_secs(), 20, "it ends when nothing is in flight any more");
     assert_eq!(gate.admit(submit("d", "t", 1)).await.unwrap_err(), Refused::Draining);
     assert_eq!(gate.live().await.unwrap_err(), Closed::Drained);
-    assert_eq!(gate.drain(Duration::ZERO).await.unwrap().still_flying, 0);
+    assert_eq!(gate.drain(Duration::ZERO).await.unwrap().still_in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_deadline_it_says_what_still_flies() {
+async fn at_the_deadline_it_says_what_is_still_in_flight() {
     let gate = gate(2);
     let first = gate.admit(submit("a", "t", 1)).await.unwrap();
     let second = gate.admit(submit("b", "t", 1)).await.unwrap();
     let began = Instant::now();
-    assert_eq!(gate.drain(Duration::from_secs(30)).await.unwrap().still_flying, 2);
+    assert_eq!(gate.drain(Duration::from_secs(30)).await.unwrap().still_in_flight, 2);
     assert_eq!(began.elapsed().as_secs(), 30);
     // Too late for this process; nothing hangs and nothing panics.
     first.settle(Tokens(1));
@@ -52,16 +52,16 @@ async fn the_earliest_deadline_counts() {
     let began = Instant::now();
     let (late, early) =
         tokio::join!(gate.drain(Duration::from_secs(500)), gate.drain(Duration::from_secs(5)));
-    assert_eq!((late.unwrap().still_flying, early.unwrap().still_flying), (1, 1));
+    assert_eq!((late.unwrap().still_in_flight, early.unwrap().still_in_flight), (1, 1));
     assert_eq!(began.elapsed().as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_waiting_are_all_refused() {
     let gate = gate(3);
-    let mut flying = Vec::new();
+    let mut in_flight = Vec::new();
     for i in 0..3 {
-        flying.push(gate.admit(submit(&format!("f{i}"), "t", 1)).await.unwrap());
+        in_flight.push(gate.admit(submit(&format!("f{i}"), "t", 1)).await.unwrap());
     }
     let admissions: Vec<_> = (0..10_000)
         .map(|i| {
@@ -79,10 +79,10 @@ async fn ten_thousand_waiting_are_all_refused() {
         assert_eq!(admission.await.unwrap().unwrap_err(), Refused::Draining);
     }
     let before = live(&gate).await;
-    assert_eq!((before.flying, before.waiting, before.counts.drained), (3, 0, 10_000));
+    assert_eq!((before.in_flight, before.waiting, before.counts.drained), (3, 0, 10_000));
     assert_eq!(before.counts.granted, 3);
-    flying.into_iter().for_each(|permit| permit.settle(Tokens(1)));
-    assert_eq!(drain.await.unwrap().unwrap().still_flying, 0);
+    in_flight.into_iter().for_each(|permit| permit.settle(Tokens(1)));
+    assert_eq!(drain.await.unwrap().unwrap().still_in_flight, 0);
 }
 
 #[tokio::test(start_paused = true)]

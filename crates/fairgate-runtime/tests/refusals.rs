@@ -134,7 +134,7 @@ async fn where_a_request_is() {
     assert_eq!(gate.whereabouts("a").await.unwrap(), None);
     let permit = gate.admit(submit("a", "t", 1)).await.unwrap();
     let seen = gate.whereabouts("a").await.unwrap().unwrap();
-    assert!(matches!(seen, Whereabouts::Flying { place: None, .. }));
+    assert!(matches!(seen, Whereabouts::InFlight { place: None, .. }));
     let _b = waiting(&gate, submit("b", "t", 1)).await;
     let _c = waiting(&gate, submit("c", "t", 1)).await;
     let seen = gate.whereabouts("c").await.unwrap().unwrap();

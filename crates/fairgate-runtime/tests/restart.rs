@@ -39,12 +39,12 @@ async fn scores_and_time_go_on() {
     assert_eq!(files(&folder).len(), 1, "nothing is left beside the state file");
 }
 
-/// A gate that is gone without a drain, having written its state while something flew and something waited.
+/// A gate that is gone without a drain, having written its state while something was in flight and something waited.
 async fn killed(folder: &Path, workers: Vec<WorkerChange>) {
     let state = StateOptions { every: Duration::from_secs(5), ..kept(folder).state.unwrap() };
     let options = Options { state: Some(state), ..Options::default() };
     let gate = start(PoolConfig { workers, ..config(1) }, options).unwrap();
-    let permit = gate.admit(submit("flew", "t", 100)).await.unwrap();
+    let permit = gate.admit(submit("ran", "t", 100)).await.unwrap();
     let waits = waiting(&gate, submit("waited", "u", 100)).await;
     sleep(Duration::from_secs(6)).await;
     while live(&gate).await.state.saved == 0 {
@@ -77,11 +77,11 @@ async fn what_the_dead_process_had_is_resolved_in_the_new_journal() {
     let gate = start(config(5), options).unwrap();
     check_resolved(&gate).await;
     assert!(noted.lock().unwrap().is_empty());
-    gate.admit(submit("flew", "t", 100)).await.unwrap().settle(Tokens(1));
+    gate.admit(submit("ran", "t", 100)).await.unwrap().settle(Tokens(1));
     gate.drain(Duration::from_secs(1)).await.unwrap();
     let (decisions, pool) = replay(&folder.join("journal/00000000-start.jsonl"));
     assert_eq!(decisions, *noted.lock().unwrap());
-    assert_eq!((pool.flying(), pool.waiting(), pool.capacity()), (0, 0, 5));
+    assert_eq!((pool.in_flight(), pool.waiting(), pool.capacity()), (0, 0, 5));
 }
 
 #[tokio::test(start_paused = true)]

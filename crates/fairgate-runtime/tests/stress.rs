@@ -1,4 +1,4 @@
-//! Many tasks on several threads, leaving and ending at random: in the end nothing flies and nothing waits.
+//! Many tasks on several threads, leaving and ending at random: in the end nothing is in flight and nothing waits.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -102,14 +102,14 @@ async fn stress(seed: u64) {
     }
     let mut live = gate.live().await.unwrap();
     // Aborted holders are dropped when their thread comes to it.
-    while live.flying > 0 {
+    while live.in_flight > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
         live = gate.live().await.unwrap();
     }
-    assert_eq!((live.flying, live.waiting), (0, 0), "seed {seed}");
+    assert_eq!((live.in_flight, live.waiting), (0, 0), "seed {seed}");
     assert!(live.counts.granted > 300, "seed {seed}: {:?}", live.counts);
     let drained = gate.drain(Duration::ZERO).await.unwrap();
-    assert_eq!((drained.still_flying, drained.journal.events_lost), (0, 0), "seed {seed}");
+    assert_eq!((drained.still_in_flight, drained.journal.events_lost), (0, 0), "seed {seed}");
     let replayed: Vec<_> = files(&folder).iter().flat_map(|file| replay(file).0).collect();
     assert!(replayed == *noted.lock().unwrap(), "seed {seed}: the journal decides otherwise");
     let _ = std::fs::remove_dir_all(folder);

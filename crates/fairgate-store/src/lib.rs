@@ -28,4 +28,4 @@ pub use ledger::{
     Resolved, Scope, UsageQuery, UsageRow, UsageSource,
 };
 pub use secret::{KeyHash, Secret};
-pub use store::{Store, StoreOptions};
+pub use store::{Answer, Store, StoreOptions};

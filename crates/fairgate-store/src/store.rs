@@ -1,5 +1,7 @@
 //! The store: one handle over either database.
 
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,12 @@ use crate::ledger::{
 use crate::postgres::Postgres;
 use crate::sqlite::Sqlite;
 use crate::{check, sql};
+
+/// What a call of [`Store`] returns: a future, boxed.
+///
+/// The box keeps builds short. The body of an `async fn` is compiled in every crate that awaits it, here with both
+/// databases' clients inside it; behind a box it is compiled once, in this crate.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// How a store behaves.
 #[derive(Clone, Debug)]
@@ -44,8 +52,8 @@ enum Backend {
 macro_rules! on {
     ($store:expr, $backend:ident => $call:expr) => {
         match &$store.backend {
-            Backend::Sqlite($backend) => $call.await,
-            Backend::Postgres($backend) => $call.await,
+            Backend::Sqlite($backend) => Box::pin($call),
+            Backend::Postgres($backend) => Box::pin($call),
         }
     };
 }
@@ -53,7 +61,11 @@ macro_rules! on {
 impl Store {
     /// Opens `sqlite:PATH`, `sqlite::memory:` or `postgres://…`, brings its schema up to date, and resolves what dead
     /// processes left reserved.
-    pub async fn open(url: &str, options: StoreOptions) -> Result<(Self, Resolved), StoreError> {
+    pub fn open(url: &str, options: StoreOptions) -> Answer<'_, (Self, Resolved)> {
+        Box::pin(Self::opened(url, options))
+    }
+
+    async fn opened(url: &str, options: StoreOptions) -> Result<(Self, Resolved), StoreError> {
         if let Some(path) = url.strip_prefix("sqlite:") {
             let (sqlite, resolved) = Sqlite::open(path, &options).await?;
             return Ok((Self { backend: Backend::Sqlite(Arc::new(sqlite)) }, resolved));
@@ -68,24 +80,26 @@ impl Store {
     }
 
     /// Everything that the gateway must know to tell who asks.
-    pub async fn directory(&self) -> Result<Directory, StoreError> {
+    pub fn directory(&self) -> Answer<'_, Directory> {
         on!(self, it => it.directory())
     }
 
     /// The directory's version: cheap, asked now and then by gateways that share a database.
-    pub async fn directory_version(&self) -> Result<i64, StoreError> {
+    pub fn directory_version(&self) -> Answer<'_, i64> {
         on!(self, it => it.directory_version())
     }
 
     /// Makes a change and writes its audit entry, both or neither. A change that leaves everything as it is (revoking a
     /// revoked key, a patch with what is there) is no error, no entry, and no new version.
-    pub async fn change(
-        &self,
-        actor: &str,
+    pub fn change<'a>(
+        &'a self,
+        actor: &'a str,
         at: UnixMicros,
         change: Change,
-    ) -> Result<Changed, StoreError> {
-        check::change(actor, at, &change)?;
+    ) -> Answer<'a, Changed> {
+        if let Err(error) = check::change(actor, at, &change) {
+            return Box::pin(ready(Err(error)));
+        }
         on!(self, it => it.change(actor, at, change))
     }
 
@@ -95,22 +109,21 @@ impl Store {
     /// The tokens belong to the day and month that `at` lies in, and so does what the request is charged in the end, even
     /// when that is after midnight. A request that already holds tokens holds the new ones instead. Dropping the future
     /// before it has answered gives back what it may have reserved.
-    pub async fn reserve(
-        &self,
-        mut reservation: Reservation,
-    ) -> Result<Result<(), Exhausted>, StoreError> {
-        reservation.fit()?;
+    pub fn reserve(&self, mut reservation: Reservation) -> Answer<'_, Result<(), Exhausted>> {
+        if let Err(error) = reservation.fit() {
+            return Box::pin(ready(Err(error)));
+        }
         on!(self, it => it.reserve(reservation))
     }
 
     /// How the budgets of a tenant and one of its keys stand in the periods that `at` lies in: the tenant's first, days
     /// before months.
-    pub async fn budgets(
-        &self,
-        tenant: &str,
-        key: Option<&str>,
+    pub fn budgets<'a>(
+        &'a self,
+        tenant: &'a str,
+        key: Option<&'a str>,
         at: UnixMicros,
-    ) -> Result<Vec<BudgetLeft>, StoreError> {
+    ) -> Answer<'a, Vec<BudgetLeft>> {
         on!(self, it => it.budgets(tenant, key, at))
     }
 
@@ -122,45 +135,53 @@ impl Store {
     /// A row that is there already is not written or charged again. One that was guessed (`lost`) gives way to the real
     /// one. Once the row has been handed over, dropping the future does not stop it: it is handed over at the first poll
     /// unless [`StoreOptions::pending_max`] rows are waiting.
-    pub async fn record(&self, mut attempt: Attempt) -> Result<(), StoreError> {
-        attempt.fit()?;
+    pub fn record(&self, mut attempt: Attempt) -> Answer<'_, ()> {
+        if let Err(error) = attempt.fit() {
+            return Box::pin(ready(Err(error)));
+        }
         on!(self, it => it.record(attempt))
     }
 
     /// Sums of rows, the most charged first (days and hours in order); 10 000 at most.
-    pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>, StoreError> {
+    pub fn usage(&self, query: UsageQuery) -> Answer<'_, Vec<UsageRow>> {
         on!(self, it => it.usage(query))
     }
 
     /// Rows, newest first.
-    pub async fn attempts(&self, query: LedgerQuery) -> Result<Vec<Attempt>, StoreError> {
+    pub fn attempts(&self, query: LedgerQuery) -> Answer<'_, Vec<Attempt>> {
         on!(self, it => it.attempts(query))
     }
 
     /// Changes, newest first.
-    pub async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>, StoreError> {
+    pub fn audit(&self, query: AuditQuery) -> Answer<'_, Vec<AuditEntry>> {
         on!(self, it => it.audit(query))
     }
 
     /// Removes rows that started before `before`, a bounded number at a time. Sums and audit stay. Says how many went.
-    pub async fn prune(&self, before: UnixMicros) -> Result<u64, StoreError> {
-        let mut removed = 0;
-        loop {
-            let some = on!(self, it => it.prune_some(before))?;
-            removed += some;
-            if some < sql::PRUNE_ROWS.unsigned_abs() {
-                return Ok(removed);
+    pub fn prune(&self, before: UnixMicros) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let mut removed = 0;
+            loop {
+                let some = self.prune_some(before).await?;
+                removed += some;
+                if some < sql::PRUNE_ROWS.unsigned_abs() {
+                    return Ok(removed);
+                }
             }
-        }
+        })
+    }
+
+    fn prune_some(&self, before: UnixMicros) -> Answer<'_, u64> {
+        on!(self, it => it.prune_some(before))
     }
 
     /// Whether the database answers.
-    pub async fn ping(&self) -> Result<(), StoreError> {
+    pub fn ping(&self) -> Answer<'_, ()> {
         on!(self, it => it.ping())
     }
 
     /// Writes what is pending and closes. What is asked afterwards is [`StoreError::Closed`].
-    pub async fn close(&self) -> Result<(), StoreError> {
+    pub fn close(&self) -> Answer<'_, ()> {
         on!(self, it => it.close())
     }
 }

@@ -4,7 +4,7 @@ use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange, WorkerState};
-use fairgate_core::units::{Micros, TaskWeight, Tokens, Weight};
+use fairgate_core::units::{BurstSeconds, Micros, PerMinute, TaskWeight, Tokens, Weight};
 use fairgate_journal::{Reader, Writer};
 
 use crate::naive::{Decided, NaivePool};
@@ -68,8 +68,9 @@ pub fn pool_ops(data: &[u8]) {
     }
     for node in pool.fairness() {
         for flow in node.flows {
-            let inside = flow.bound.is_none_or(|(least, most)| (least..=most).contains(&flow.lag));
-            assert!(inside, "{} lags {} outside {:?}", flow.name, flow.lag, flow.bound);
+            let Some(lag) = flow.lag else { continue };
+            let inside = lag.bound.is_none_or(|(least, most)| (least..=most).contains(&lag.lag));
+            assert!(inside, "{} lags {} outside {:?}", flow.name, lag.lag, lag.bound);
         }
     }
 }
@@ -81,7 +82,11 @@ fn event([kind, who, a, b, _]: [u8; 5], line: usize) -> Event {
     let flow = format!("{}{}", &by.name()[..1], a % 6).into();
     match kind % 16 {
         0..=6 => Event::Submit(Box::new(submit([who, a, b], line))),
-        7..=9 => Event::Release { id: id(who), tokens: (b % 3 > 0).then(|| Tokens(amount(a, b))) },
+        7..=9 => Event::Release {
+            id: id(who),
+            tokens: (b % 3 > 0).then(|| Tokens(amount(a, b))),
+            quota: (b % 7 == 0).then(|| Tokens(amount(b, a))),
+        },
         10 => Event::Cancel { id: id(who) },
         11 if b % 2 == 0 => Event::Hold { by, flow },
         11 => Event::Resume { by, flow },
@@ -94,6 +99,15 @@ fn event([kind, who, a, b, _]: [u8; 5], line: usize) -> Event {
             state: Some(WorkerState::ALL[usize::from(b) % 4]),
             slots: (a % 3 == 0).then(|| u64::from(b % 4)),
             ranks: (a % 5 == 0).then(|| u32::from(b % 3)),
+            tier: (a % 4 == 1).then(|| u64::from(b % 3)),
+            // A rate of 0 is none.
+            requests_per_minute: (a % 8 == 2).then(|| PerMinute::new(amount(a, b)).ok()),
+            tokens_per_minute: (a % 8 == 3).then(|| PerMinute::new(amount(b, a)).ok()),
+            burst_seconds: (a % 7 == 0)
+                .then(|| BurstSeconds::new(1 + u64::from(b % 60)).expect("in range")),
+            requests_remaining: (b % 16 == 5).then(|| u64::from(a % 3)),
+            tokens_remaining: (b % 16 == 6).then(|| amount(a, b)),
+            pause_until: (a % 6 == 5).then(|| Micros(u64::from(b) * 97)),
             ..WorkerChange::default()
         }),
         _ => Event::Tick,
@@ -107,7 +121,7 @@ fn submit([who, a, b]: [u8; 3], line: usize) -> Submit {
     for attribute in Attribute::ALL {
         let n = (u32::from(who) * 31 + u32::from(a)) >> (attribute as u8 % 4);
         if !n.is_multiple_of(7) {
-            attributes.set(attribute, format!("{}{}", &attribute.name()[..1], n % 6).into());
+            attributes.set(attribute, &format!("{}{}", &attribute.name()[..1], n % 6));
         }
     }
     submit.attributes = attributes;
@@ -115,6 +129,7 @@ fn submit([who, a, b]: [u8; 3], line: usize) -> Submit {
     submit.input = (a % 4 == 0).then(|| Tokens(u64::from(b) * 16));
     submit.priority = i64::from(b % 4) - 1;
     submit.weight = TaskWeight::from_thousandths(u64::from(a) * 10 + 1).expect("in range");
+    submit.quota = (a % 9 == 0).then(|| Tokens(amount(b, a)));
     if b % 11 == 0 {
         submit.pin = Some(Pin { worker: format!("w{}", a % 4).into(), rank: None });
     }

@@ -1,7 +1,7 @@
 //! How randomised tests run: from a seed that is always shown, on every core, as many cases as are asked for.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 /// How many cases a run has in all: `FAIRGATE_CASES`, else 20 000. Each test takes its part of them.
@@ -19,23 +19,36 @@ pub fn announce(what: &str) {
 }
 
 /// Tries that many seeds, from `FAIRGATE_SEED` (else 1) on, on as many threads as there are cores. A case fails by
-/// panicking; its message should name the seed.
+/// panicking; its message should name the seed. After a failure no further seed is begun.
 pub fn for_each_seed(name: &str, count: u64, case: impl Fn(u64) + Sync) {
     let first = number_from("FAIRGATE_SEED").unwrap_or(1);
     announce(&format!("{name}: {count} journals from seed {first}"));
     let next = AtomicU64::new(first);
+    let failed = AtomicBool::new(false);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count {
+                    if seed.wrapping_sub(first) >= count || failed.load(Ordering::Relaxed) {
                         return;
                     }
+                    let _flag = RaisedByPanic(&failed);
                     case(seed);
                 }
             });
         }
     });
+}
+
+/// A flag that a panic raises.
+struct RaisedByPanic<'a>(&'a AtomicBool);
+
+impl Drop for RaisedByPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Random journals from a seed, for comparing the scheduler with its oracle.
 //!
 //! A [`Shape`] says what kind of journal is wanted; the same shape and seed give the same journal for
-//! ever. [`generate`] guesses what flies and so depends on no scheduler, but few of its releases hit: one
+//! ever. [`generate`] guesses what is in flight and so depends on no scheduler, but few of its releases hit: one
 //! in five, one in fifteen where flows are held all the time. [`generate_answered`] listens to the oracle,
 //! and about half or more do; prefer it for comparisons. Journals swing between bursts, that build a deep
 //! backlog, and drains. [`minimise`] takes a failing journal apart.
@@ -12,6 +12,7 @@ mod shape;
 mod submits;
 mod traffic;
 mod trees;
+mod workers;
 
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::units::Micros;

@@ -13,10 +13,12 @@ mod cases {
     mod demand;
     mod dynamo;
     mod dynamo_page;
+    mod dynamo_turns;
     mod explain;
     mod loco;
     mod loco_holes;
     mod obleth;
     mod obleth_holes;
+    mod share_rules;
     mod whereabouts;
 }

@@ -1,9 +1,12 @@
-//! What must hold on every journal, tried on thousands of random ones.
+//! What must hold on every journal, tried on thousands of random ones: one test for each shape of journal and each
+//! kind of check, so that they run beside each other and one can be asked for alone.
 //!
-//! `FAIRGATE_CASES` sets how many (default 20 000, a twentieth of them with 64 to 1000 flows), `FAIRGATE_SEED`
-//! where they begin. A failure prints the shape, the seed, and the smallest journal that still fails.
+//! `FAIRGATE_CASES` sets how many journals are compared with the naive scheduler over all shapes (default 20 000, a
+//! twentieth of them with 64 to 1000 flows), `FAIRGATE_SEED` where they begin. A failure prints the shape, the seed,
+//! and the smallest journal that still fails.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::decision::{Decision, Reason};
@@ -14,42 +17,124 @@ use fairgate_testkit::naive::{Decided, NaivePool};
 use fairgate_testkit::seeds::{cases, for_each_seed};
 use fairgate_testkit::workload::{self, Events, Rng, Shape};
 
-#[test]
-fn random_journals_hold_every_property() {
-    let small = cases() * 19 / 20;
-    let shapes = Shape::quick();
-    run("random_journals", small, |seed| {
-        let (name, shape) = &shapes[Rng::new(seed).index(shapes.len())];
-        let journal = match seed % 3 {
-            0 => workload::generate(shape, seed),
-            _ => workload::generate_answered(shape, seed),
-        };
-        (format!("shape {name}"), journal)
-    });
+/// One test for each shape.
+macro_rules! for_each_shape {
+    ($check:ident, $part:expr, [$($name:ident),+ $(,)?]) => {
+        $(
+            #[test]
+            fn $name() {
+                run(stringify!($name), (cases() * 19 / 20).div_ceil(SHAPES * $part), $check, |seed| {
+                    small_journal(&Shape::$name(), seed)
+                });
+            }
+        )+
+
+        #[test]
+        fn crowded() {
+            run("crowded", cases().div_ceil(20 * $part), $check, crowded_journal);
+        }
+
+        #[test]
+        fn every_quick_shape_has_its_test() {
+            let names: Vec<_> = Shape::quick().into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, [$(stringify!($name)),+]);
+            assert_eq!(names.len() as u64, SHAPES);
+        }
+    };
 }
 
-#[test]
-fn crowded_journals_hold_every_property() {
-    run("crowded_journals", cases().div_ceil(20), |seed| {
-        let events = if seed % 5 == 0 { 700 } else { 300 };
-        let shape = Shape { events, workers: seed % 4 == 0, ..Shape::crowded() };
-        (format!("shape crowded, {events} events"), workload::generate(&shape, seed))
-    });
+/// How many quick shapes there are.
+const SHAPES: u64 = 13;
+
+/// The core decides as the naive scheduler does.
+mod equal {
+    use super::*;
+
+    for_each_shape!(
+        equals_the_naive_scheduler,
+        1,
+        [
+            small,
+            drr,
+            share,
+            hierarchical,
+            load,
+            tree,
+            workers,
+            restless,
+            jammed,
+            copies,
+            rates,
+            paused,
+            wild,
+        ]
+    );
+}
+
+/// What must hold of the core by itself.
+mod hold {
+    use super::*;
+
+    for_each_shape!(
+        holds_by_itself,
+        2,
+        [
+            small,
+            drr,
+            share,
+            hierarchical,
+            load,
+            tree,
+            workers,
+            restless,
+            jammed,
+            copies,
+            rates,
+            paused,
+            wild,
+        ]
+    );
 }
 
 type Journal = (PoolConfig, Events);
+type Check = fn(&PoolConfig, &Events, u64) -> Result<(), String>;
 
-fn run(name: &str, count: u64, journal: impl Fn(u64) -> (String, Journal) + Sync) {
-    for_each_seed(name, count, |seed| {
-        let (shape, (config, events)) = journal(seed);
+fn small_journal(shape: &Shape, seed: u64) -> Journal {
+    match seed % 3 {
+        0 => workload::generate(shape, seed),
+        _ => workload::generate_answered(shape, seed),
+    }
+}
+
+fn crowded_journal(seed: u64) -> Journal {
+    let events = if seed.is_multiple_of(5) { 700 } else { 300 };
+    let shape = Shape {
+        events,
+        workers: seed.is_multiple_of(4),
+        rates: seed.is_multiple_of(8),
+        ..Shape::crowded()
+    };
+    workload::generate(&shape, seed)
+}
+
+fn run(shape: &str, count: u64, check: Check, journal: impl Fn(u64) -> Journal + Sync) {
+    for_each_seed(shape, count, |seed| {
+        let (config, events) = journal(seed);
         if let Err(broken) = check(&config, &events, seed) {
-            report(&shape, seed, &config, &events, &broken);
+            report(shape, seed, check, &config, &events, &broken);
         }
     });
 }
 
 /// Fails with the smallest journal that still breaks something.
-fn report(shape: &str, seed: u64, config: &PoolConfig, events: &Events, broken: &str) -> ! {
+fn report(
+    shape: &str,
+    seed: u64,
+    check: Check,
+    config: &PoolConfig,
+    events: &Events,
+    broken: &str,
+) -> ! {
     let fails = |config: &PoolConfig, events: &Events| {
         std::panic::catch_unwind(|| check(config, events, seed).is_err()).unwrap_or(true)
     };
@@ -61,11 +146,13 @@ fn report(shape: &str, seed: u64, config: &PoolConfig, events: &Events, broken: 
     for (at, event) in &small {
         writer.write_event(*at, event).expect("written to memory");
     }
-    panic!("seed {seed}, {shape}: {broken}\nsmallest: {again}\n{}", String::from_utf8_lossy(&text));
+    panic!(
+        "seed {seed}, shape {shape}: {broken}\nsmallest: {again}\n{}",
+        String::from_utf8_lossy(&text)
+    );
 }
 
-fn check(config: &PoolConfig, events: &Events, seed: u64) -> Result<(), String> {
-    equals_the_naive_scheduler(config, events)?;
+fn holds_by_itself(config: &PoolConfig, events: &Events, seed: u64) -> Result<(), String> {
     survives_a_cut(config, events, seed)?;
     Watch::new(config).run(config, events)
 }
@@ -76,7 +163,11 @@ fn apply(pool: &mut Pool, at: Micros, event: &Event) -> Vec<Decision> {
     decisions
 }
 
-fn equals_the_naive_scheduler(config: &PoolConfig, events: &Events) -> Result<(), String> {
+fn equals_the_naive_scheduler(
+    config: &PoolConfig,
+    events: &Events,
+    _seed: u64,
+) -> Result<(), String> {
     let mut pool = Pool::new(config.clone());
     let mut naive = NaivePool::new(config.clone());
     for (line, (at, event)) in events.iter().enumerate() {
@@ -120,8 +211,8 @@ fn survives_a_cut(config: &PoolConfig, events: &Events, seed: u64) -> Result<(),
 /// Follows one journal and checks, after each event, what must always hold.
 struct Watch {
     /// Submits whose fate is open, and those granted.
-    waiting: BTreeSet<Box<str>>,
-    flying: BTreeSet<Box<str>>,
+    waiting: BTreeSet<Arc<str>>,
+    in_flight: BTreeSet<Arc<str>>,
     /// Whether a free slot beside a waiting request has an excuse: a hold, a cap, a worker.
     excused: bool,
     capacity_fell: bool,
@@ -130,14 +221,14 @@ struct Watch {
 impl Watch {
     fn new(config: &PoolConfig) -> Self {
         let excused = !config.workers.is_empty() || may_cap(&config.policy);
-        Self { waiting: BTreeSet::new(), flying: BTreeSet::new(), excused, capacity_fell: false }
+        Self { waiting: BTreeSet::new(), in_flight: BTreeSet::new(), excused, capacity_fell: false }
     }
 
     fn run(&mut self, config: &PoolConfig, events: &Events) -> Result<(), String> {
         let mut pool = Pool::new(config.clone());
         let often = if events.len() > 400 { 64 } else { 1 };
         for (line, (at, event)) in events.iter().enumerate() {
-            let before = pool.flying();
+            let before = pool.in_flight();
             self.note(event);
             let decisions = apply(&mut pool, *at, event);
             let step = self.follow(event, &decisions);
@@ -162,7 +253,7 @@ impl Watch {
         // What expires does so before the event.
         let expired = decisions.iter().take_while(|d| matches!(d, Decision::Expire { .. })).count();
         for decision in &decisions[..expired] {
-            if let Decision::Expire { id } = decision
+            if let Decision::Expire { id, .. } = decision
                 && !self.waiting.remove(id)
             {
                 return Err(format!("{id} expired but did not wait"));
@@ -171,7 +262,7 @@ impl Watch {
         let mut duplicate = None;
         match event {
             Event::Submit(submit)
-                if self.waiting.contains(&submit.id) || self.flying.contains(&submit.id) =>
+                if self.waiting.contains(&submit.id) || self.in_flight.contains(&submit.id) =>
             {
                 duplicate = Some(&submit.id);
             }
@@ -179,18 +270,18 @@ impl Watch {
                 self.waiting.insert(submit.id.clone());
             }
             Event::Release { id, .. } => {
-                self.flying.remove(id);
+                self.in_flight.remove(id);
             }
             Event::Cancel { id } => {
                 self.waiting.remove(id);
-                self.flying.remove(id);
+                self.in_flight.remove(id);
             }
             _ => {}
         }
         for decision in &decisions[expired..] {
             let ended = match decision {
                 Decision::Grant(grant) => {
-                    self.waiting.remove(&grant.id) && self.flying.insert(grant.id.clone())
+                    self.waiting.remove(&grant.id) && self.in_flight.insert(grant.id.clone())
                 }
                 Decision::Reject(reject) if reject.reason == Reason::Duplicate => {
                     duplicate.take() == Some(&reject.id)
@@ -208,16 +299,16 @@ impl Watch {
         }
     }
 
-    fn compare(&self, pool: &Pool, flew: u64) -> Result<(), String> {
-        let (waiting, flying) = (self.waiting.len() as u64, self.flying.len() as u64);
-        if (pool.waiting(), pool.flying()) != (waiting, flying) {
-            let counts = (pool.waiting(), pool.flying());
-            return Err(format!("it counts {counts:?}, its decisions {:?}", (waiting, flying)));
+    fn compare(&self, pool: &Pool, before: u64) -> Result<(), String> {
+        let (waiting, in_flight) = (self.waiting.len() as u64, self.in_flight.len() as u64);
+        if (pool.waiting(), pool.in_flight()) != (waiting, in_flight) {
+            let counts = (pool.waiting(), pool.in_flight());
+            return Err(format!("it counts {counts:?}, its decisions {:?}", (waiting, in_flight)));
         }
-        if flying > pool.capacity() && flying > flew {
-            return Err(format!("{flying} fly in {} slots", pool.capacity()));
+        if in_flight > pool.capacity() && in_flight > before {
+            return Err(format!("{in_flight} in flight in {} slots", pool.capacity()));
         }
-        if !self.excused && flying < pool.capacity() && waiting > 0 {
+        if !self.excused && in_flight < pool.capacity() && waiting > 0 {
             return Err(format!("{waiting} wait beside a free slot"));
         }
         Ok(())
@@ -232,8 +323,9 @@ fn may_cap(policy: &fairgate_core::policy::Policy) -> bool {
 fn bounds_hold(pool: &Pool) -> Result<(), String> {
     for node in pool.fairness() {
         for flow in node.flows {
-            if let Some((least, most)) = flow.bound
-                && !(least..=most).contains(&flow.lag)
+            let Some(lag) = flow.lag else { continue };
+            if let Some((least, most)) = lag.bound
+                && !(least..=most).contains(&lag.lag)
             {
                 return Err(format!(
                     "{} by {} at {:?}: {} lags {}, outside {least} to {most}",
@@ -241,7 +333,7 @@ fn bounds_hold(pool: &Pool) -> Result<(), String> {
                     node.by.name(),
                     node.path,
                     flow.name,
-                    flow.lag
+                    lag.lag
                 ));
             }
         }
@@ -261,29 +353,29 @@ fn a_late_head_waits_only_for_those_late_before_it() {
 fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
     use fairgate_core::attribute::{Attribute, Attributes};
     use fairgate_core::event::Submit;
-    use fairgate_core::policy::{Inside, Load, Node, Order, Policy};
+    use fairgate_core::policy::{Inside, Load, Node, Policy};
     use fairgate_core::units::{Alpha, TaskWeight};
 
     let mut rng = Rng::new(seed);
     let max_wait = rng.range(0..=12);
     let alpha = Alpha::from_millionths(rng.range(0..=1_000_000)).expect("in range");
-    let order = rng.one_of(&[Order::Fcfs, Order::Wspt]);
+    let fcfs = rng.percent(50);
     let policy = Policy::new(Node::Load(Load {
         by: Attribute::Agent,
         alpha,
         auto_tune: rng.percent(50),
         max_wait_ticks: Some(max_wait),
-        inside: Inside::Queue(order),
+        inside: if fcfs { Inside::FCFS } else { Inside::WSPT },
     }))
     .expect("a policy");
     let mut pool = Pool::new(PoolConfig::new(rng.range(1..=4), policy));
     // Per flow: (seq, tick, id) of what waits.
-    let mut waiting: BTreeMap<u64, Vec<(u64, u64, Box<str>)>> = BTreeMap::new();
+    let mut waiting: BTreeMap<u64, Vec<(u64, u64, Arc<str>)>> = BTreeMap::new();
     // For a late head: its id and the tick by which it must be granted.
-    let mut deadline: BTreeMap<Box<str>, u64> = BTreeMap::new();
-    let mut flying: Vec<Box<str>> = Vec::new();
+    let mut deadline: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    let mut in_flight: Vec<Arc<str>> = Vec::new();
     for seq in 0..400 {
-        let event = if flying.is_empty() || rng.percent(60) {
+        let event = if in_flight.is_empty() || rng.percent(60) {
             let agent = rng.range(0..=6).min(rng.range(0..=6));
             let mut submit = Submit::new(&format!("r{seq}"));
             submit.attributes = Attributes::none().with(Attribute::Agent, &format!("a{agent}"));
@@ -293,8 +385,8 @@ fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
             waiting.entry(agent).or_default().push(entry);
             Event::Submit(Box::new(submit))
         } else {
-            let id = flying.swap_remove(rng.index(flying.len()));
-            Event::Release { id, tokens: None }
+            let id = in_flight.swap_remove(rng.index(in_flight.len()));
+            Event::Release { id, tokens: None, quota: None }
         };
         for decision in apply(&mut pool, Micros(seq), &event) {
             let Decision::Grant(grant) = decision else { continue };
@@ -306,7 +398,7 @@ fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
             {
                 return Err(format!("{} went at tick {}, due by {by}", grant.id, pool.ticks().0));
             }
-            flying.push(grant.id);
+            in_flight.push(grant.id);
         }
         let now = pool.ticks().0;
         let all: Vec<u64> = waiting.values().flatten().map(|(seq, _, _)| *seq).collect();

@@ -43,7 +43,7 @@ use crate::words::shown;
 /// journal gives the same decisions on every machine, so a replay shows exactly what production decided, and why.
 ///
 /// Prints one JSON object a line for each grant, rejection and expiry, as soon as the line that causes it has been
-/// read. Memory grows with what waits and flies and with how many flows there have been (about a kilobyte each), not
+/// read. Memory grows with what waits and what is in flight and with how many flows there have been (about a kilobyte each), not
 /// with the journal's length. A bad line ends the replay with an error that names the line and the field, and exit
 /// status 1; the decisions before it have been printed.
 #[derive(Args, Clone, Debug)]
@@ -71,8 +71,8 @@ pub(crate) struct ReplayArgs {
     /// Each request takes the service time that it had in the recording, and uses the tokens that it used there. One
     /// that never ran there takes its cost times the recording's mean service time per token, and uses its cost. One that
     /// still ran when the recording ended keeps its slot. A client that gave up waiting gives up at the same time, even if
-    /// its request has been granted by then. Policy events in the recording are left out. After the last line, what still
-    /// flies ends in its time. Under its own policy a recording without policy events gives its own decisions.
+    /// its request has been granted by then. Policy events in the recording are left out. After the last line, what is still
+    /// in flight ends in its time. Under its own policy a recording without policy events gives its own decisions.
     ///
     /// The journal is read twice, so it must be a file. Takes about a hundred bytes of memory for each request in it.
     #[arg(long, value_name = "FILE")]

@@ -27,7 +27,7 @@ use logging::LogFormat;
 /// Without --config it starts on 127.0.0.1:8080 with SQLite and a built-in simulated model, makes a first tenant and
 /// key, and prints them once with a curl line that works.
 ///
-/// SIGTERM and SIGINT end it in order: what flies may finish, what waits is refused. SIGHUP reads the configuration
+/// SIGTERM and SIGINT end it in order: what is in flight may finish, what waits is refused. SIGHUP reads the configuration
 /// again; a file with an error in it changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -116,7 +116,7 @@ async fn open_store(config: &Config) -> Result<Store> {
         warn!(
             requests = resolved.reservations,
             tokens = resolved.tokens,
-            "requests flew in a process that died: they were charged what was reserved for them"
+            "requests were in flight in a process that died: they were charged what was reserved for them"
         );
     }
     Ok(store)
@@ -151,10 +151,10 @@ async fn hung_up(gateway: &Gateway, file: &Path) {
     }
 }
 
-/// What flies may finish; a second signal cuts it short.
+/// What is in flight may finish; a second signal cuts it short.
 async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     let grace = gateway.app().config.load().drain_grace;
-    info!(grace_seconds = grace.as_secs(), "ending: what flies may finish, what waits is refused");
+    info!(grace_seconds = grace.as_secs(), "ending: what is in flight may finish, what waits is refused");
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut drain = std::pin::pin!(gateway.drain(grace));
@@ -166,7 +166,7 @@ async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     let drained = match in_time {
         Some(drained) => drained,
         None => {
-            warn!("told to stop twice: what flies is cut off");
+            warn!("told to stop twice: what is in flight is cut off");
             gateway.cut_short();
             drain.await
         }
@@ -177,7 +177,7 @@ async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     for problem in &drained.problems {
         error!(%problem, "not everything was saved");
     }
-    info!(connections_cut = drained.connections_cut, still_flying = drained.still_flying, "ended");
+    info!(connections_cut = drained.connections_cut, still_in_flight = drained.still_in_flight, "ended");
     match drained.problems.first() {
         None => Ok(()),
         Some(problem) => bail!("{problem}"),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fairgate_core::fairness::Due;
 use fairgate_core::units::Micros;
 
 /// A span of time with its unit: `850 µs`, `12.5 ms`, `3.25 s`, `2 min 5 s`, `3 h 20 min`. Exact below a second, and to
@@ -44,6 +45,25 @@ pub(crate) fn counted(count: impl Into<u128>, noun: &str) -> String {
     }
 }
 
+/// What a flow got beside what it was due, and whether that is within its bound: `got 2400 tokens and was due 2000: 400
+/// more, within its bound of 3000 tokens`. Only what it got where nothing was promised.
+pub(crate) fn got_beside_due(got: i128, due: Option<Due>) -> String {
+    let tokens = match got {
+        1 => "1 token".to_owned(),
+        _ => format!("{got} tokens"),
+    };
+    let Some(due) = due else { return format!("got {tokens}") };
+    let difference = got.saturating_sub(due.tokens);
+    let off = match difference {
+        0 => "no difference".to_owned(),
+        1.. => format!("{difference} more"),
+        _ => format!("{} fewer", difference.unsigned_abs()),
+    };
+    let side = if difference.unsigned_abs() <= due.bound { "within" } else { "outside" };
+    let bound = counted(due.bound, "token");
+    format!("got {tokens} and was due {}: {off}, {side} its bound of {bound}", due.tokens)
+}
+
 /// The most characters of a name that are shown.
 const LONGEST_NAME: usize = 60;
 
@@ -82,6 +102,29 @@ mod tests {
         assert_eq!(span(100_000_000), "1 min 40 s");
         assert_eq!(span(30_000_000), "30 s");
         assert_eq!(format!("{:>8}", Span(Micros(5))), "    5 µs");
+    }
+
+    #[test]
+    fn what_a_flow_got_is_told_against_its_bound() {
+        let due = |tokens, bound| Some(Due { tokens, bound });
+        let told = [
+            (got_beside_due(5, None), "got 5 tokens"),
+            (
+                got_beside_due(2400, due(2000, 400)),
+                "got 2400 tokens and was due 2000: 400 more, within its bound of 400 tokens",
+            ),
+            (
+                got_beside_due(1, due(402, 400)),
+                "got 1 token and was due 402: 401 fewer, outside its bound of 400 tokens",
+            ),
+            (
+                got_beside_due(-3, due(-3, 1)),
+                "got -3 tokens and was due -3: no difference, within its bound of 1 token",
+            ),
+        ];
+        for (text, expected) in told {
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeou
 from .projects import schedule
 from .scheduler import Budget, Scheduler
 from .slot import Slot
-from .snapshot import AgentSnapshot, BudgetSnapshot, Snapshot
+from .snapshot import AgentSnapshot, BudgetSnapshot, ServiceSnapshot, Snapshot
 from .usage import Usage, usage_of
 from .weighing import Estimate, Weighing
 
@@ -36,6 +36,7 @@ __all__ = [
     "Price",
     "QueueFull",
     "Scheduler",
+    "ServiceSnapshot",
     "Slot",
     "SlotTimeout",
     "Snapshot",

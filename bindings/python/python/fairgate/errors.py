@@ -93,8 +93,8 @@ def refused(agent: str, refusal: Refusal) -> FairgateError:
         _, limit, spent, reserved, asked = refusal
         return BudgetExceeded(agent, int(limit), int(spent), int(reserved), int(asked or 0))
     if refusal[0] == "deadlock" and len(refusal) == 3:
-        _, held, flying = refusal
-        return _deadlock(agent, held, flying)
+        _, held, in_flight = refusal
+        return _deadlock(agent, held, in_flight)
     return Closed(agent)
 
 
@@ -102,15 +102,15 @@ def _seconds(microseconds: int | None) -> float | None:
     return None if microseconds is None else microseconds / 1e6
 
 
-def _deadlock(agent: str, held: int, flying: int) -> WouldDeadlock:
-    if held == flying:
+def _deadlock(agent: str, held: int, in_flight: int) -> WouldDeadlock:
+    if held == in_flight:
         who = "the task or thread that asks holds "
-        which = "the only slot" if flying == 1 else f"all {flying} slots"
+        which = "the only slot" if in_flight == 1 else f"all {in_flight} slots"
         return WouldDeadlock(
             f"a request of agent {agent!r} would wait for ever: {who}{which} itself. "
             "Give it back before asking again, or raise the capacity"
         )
     return WouldDeadlock(
-        f"a request of agent {agent!r} would wait for ever: all {flying} slots are held by tasks or threads that "
+        f"a request of agent {agent!r} would wait for ever: all {in_flight} slots are held by tasks or threads that "
         "wait for another one. Give slots back before asking again, or raise the capacity"
     )

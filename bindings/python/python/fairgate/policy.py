@@ -45,7 +45,7 @@ def policy_text(
                 'policy="drr" needs weights={agent: tokens per round, …}; the first also takes all other agents'
             )
         classes = [{"name": name, "quantum": quantum} for name, quantum in weights.items()]
-        return json.dumps({"drr": {"by": "agent", "classes": classes, "settle": True}})
+        return json.dumps({"drr": {"by": "agent", "classes": classes}})
     if weights:
         raise ValueError("weights: a policy tree states its own")
     if isinstance(policy, str):

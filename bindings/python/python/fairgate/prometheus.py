@@ -34,7 +34,7 @@ def _metrics(
     yield "fairgate_capacity_slots", "gauge", "Requests that may hold a slot at once.", [
         ("", (), snapshot.capacity)
     ]
-    yield "fairgate_flying_requests", "gauge", "Requests that hold a slot.", each("flying")
+    yield "fairgate_in_flight_requests", "gauge", "Requests that hold a slot.", each("in_flight")
     yield "fairgate_waiting_requests", "gauge", "Requests that wait for a slot.", each("waiting")
     yield (
         "fairgate_waiting_for_budget_requests",
@@ -74,6 +74,15 @@ def _metrics(
         "Tokens that ended requests were charged, by agent and model.",
         [("", (("agent", c.agent), ("model", c.model)), c.tokens) for c in costs],
     )
+    services = [(a.name, a.service) for a in agents if a.service is not None]
+    for metric, text, attribute in (
+        ("fairgate_got_tokens", "What an agent was served, under a policy that divides tokens.", "got"),
+        ("fairgate_due_tokens", "What that agent's weight made it due.", "due"),
+        ("fairgate_difference_bound_tokens", "The most that got should differ from due.", "bound"),
+    ):
+        yield metric, "gauge", text, [
+            ("", (("agent", agent),), getattr(service, attribute)) for agent, service in services
+        ]
     budgets = [(a.name, a.budget) for a in agents if a.budget is not None]
     yield "fairgate_budget_tokens", "gauge", "An agent's budget, and what became of it.", [
         ("", (("agent", agent), ("part", part)), getattr(budget, part))

@@ -59,7 +59,8 @@ class Scheduler:
         starvation.
     :param policy: ``"load"``, ``"share"``, ``"drr"``, or a policy tree as a dict or JSON text.
     :param weights: with ``policy="share"`` how large each agent's share is (100 where not named); with
-        ``policy="drr"`` how many tokens each agent may use in a round (the first also takes all agents not named).
+        ``policy="drr"`` how many tokens of estimates each agent is granted in a round (the first also takes all agents
+        not named).
     :param budgets: tokens per agent, as a number (reject when exhausted) or a :class:`Budget`.
     :param prices: by model, for :meth:`costs`.
     :param journal: a file in which everything that happens is recorded for ``fairgate replay``; it is emptied first.
@@ -120,7 +121,7 @@ class Scheduler:
         :param weight: how heavy the call is, 0.001 to 1 000 000 with at most three decimals: what it adds to its
             agent's depth in the load function while it waits.
         :param cost: how many tokens the call is expected to use: what ``share`` and ``drr`` charge and what a budget
-            reserves, until it is settled. Where not given, a thousand tokens for each 1.0 of weight.
+            reserves, until it is settled (``drr`` goes by the estimate for good). Where not given, a thousand tokens for each 1.0 of weight.
         :param priority: higher goes first among the waiting calls of the same agent; equals go first come, first
             served.
         :param timeout: for how many seconds to wait before :class:`fairgate.SlotTimeout`; for ever where None.
@@ -214,7 +215,13 @@ class Scheduler:
         return where
 
     def fairness(self) -> list[dict[str, Any]]:
-        """How far every waiting flow is from its share, and the most it could be, under ``share`` and ``drr``."""
+        """What every flow of the policy's tree got beside what it was due, in tokens, from the root down.
+
+        Each flow has ``got_tokens``, ``due_tokens``, their ``difference_tokens``, the ``bound_tokens`` within which a
+        ``share`` node keeps that, and whether it is ``within_bound``. Flows of a ``load`` node, which promises no shares,
+        have ``got_tokens`` alone. Where something waits, ``lag_tokens_per_weight`` is how far a flow is behind its
+        node's own clock. Where it has a cap, ``cap_use`` is how full that was while something waited, 1.0 being always.
+        """
         nodes: list[dict[str, Any]] = json.loads(self._gate.fairness())
         return nodes
 
@@ -319,7 +326,7 @@ class Scheduler:
     def __repr__(self) -> str:
         now = self.snapshot()
         return (
-            f"<fairgate.Scheduler {self.name!r}: {now.flying} of {now.capacity} slots held, "
+            f"<fairgate.Scheduler {self.name!r}: {now.in_flight} of {now.capacity} slots held, "
             f"{now.waiting} requests wait>"
         )
 

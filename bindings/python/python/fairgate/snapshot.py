@@ -23,6 +23,33 @@ class BudgetSnapshot:
 
 
 @dataclass(frozen=True)
+class ServiceSnapshot:
+    """What an agent got beside what its weight made it due. All in tokens.
+
+    Counted while it has calls waiting or running, and kept from then on where the policy names its weight; an agent
+    that no policy names starts again at 0 when it comes back.
+    """
+
+    #: What it was served: estimates when calls are granted, corrected to what they really used when they end.
+    got: int
+    #: Its part, by weight, of everything that was served while it could have gone.
+    due: int
+    #: The most that ``got`` should differ from ``due``. ``share`` keeps to it; under ``drr`` an agent that is further
+    #: off shows that quanta are not shares.
+    bound: int
+
+    @property
+    def difference(self) -> int:
+        """``got - due``: above 0 it is ahead of its share, below 0 behind."""
+        return self.got - self.due
+
+    @property
+    def within_bound(self) -> bool:
+        """Whether it is as near to its share as it should be."""
+        return abs(self.difference) <= self.bound
+
+
+@dataclass(frozen=True)
 class AgentSnapshot:
     """One agent that has ever asked for a slot."""
 
@@ -32,7 +59,7 @@ class AgentSnapshot:
     #: Requests that wait until the budget allows for them.
     waiting_for_budget: int
     #: Requests that hold a slot.
-    flying: int
+    in_flight: int
     #: The summed weights of what waits for a slot: Q of the load function.
     depth: float
     #: Ticks since the oldest request that waits for a slot came: D of the load function; None where none waits.
@@ -48,6 +75,8 @@ class AgentSnapshot:
     #: How many granted requests waited how long: counts by upper end in seconds, the last one without end.
     waits: dict[float, int]
     budget: BudgetSnapshot | None = None
+    #: Under a policy that divides tokens among agents (``share``, ``drr``); None under ``load``, which promises no shares.
+    service: ServiceSnapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +85,7 @@ class Snapshot:
 
     capacity: int
     #: Requests that hold a slot.
-    flying: int
+    in_flight: int
     #: Requests that wait for a slot.
     waiting: int
     #: Requests that wait until a budget allows for them.
@@ -78,7 +107,7 @@ def snapshot_of(report: dict[str, Any]) -> Snapshot:
     alpha = report["alpha_millionths"]
     return Snapshot(
         capacity=report["capacity"],
-        flying=report["flying"],
+        in_flight=report["in_flight"],
         waiting=report["waiting"],
         waiting_for_budget=report["waiting_for_budget"],
         max_waiting=report["max_waiting"],
@@ -90,12 +119,12 @@ def snapshot_of(report: dict[str, Any]) -> Snapshot:
 
 
 def _agent(agent: dict[str, Any], ends: list[float]) -> AgentSnapshot:
-    budget = agent["budget"]
+    budget, service = agent["budget"], agent["service"]
     return AgentSnapshot(
         name=agent["name"],
         waiting=agent["waiting"],
         waiting_for_budget=agent["waiting_for_budget"],
-        flying=agent["flying"],
+        in_flight=agent["in_flight"],
         depth=agent["depth_thousandths"] / 1000,
         oldest_age_ticks=agent["oldest_age_ticks"],
         grants=agent["grants"],
@@ -104,4 +133,5 @@ def _agent(agent: dict[str, Any], ends: list[float]) -> AgentSnapshot:
         waited=agent["waited_us"] / 1e6,
         waits=dict(zip(ends, agent["waits"])),
         budget=None if budget is None else BudgetSnapshot(**budget),
+        service=None if service is None else ServiceSnapshot(**service),
     )

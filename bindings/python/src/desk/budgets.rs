@@ -2,19 +2,25 @@
 
 use fairgate_core::event::Submit;
 
-use super::{Desk, Id, Phase, Refusal};
+use super::{Desk, Number, Refusal, Request};
 use crate::agents::AgentIndex;
 use crate::budget::Budget;
-use crate::owners::Owner;
+
+/// A request that waits for budget, and how it will be submitted.
+pub(super) struct Parked<W> {
+    pub(super) request: Request,
+    pub(super) waiter: W,
+    pub(super) submit: Box<Submit>,
+}
 
 impl<W> Desk<W> {
     /// Gives an agent a limit, or takes it away. What it has spent stays; what it has under way is reserved.
     pub(crate) fn set_budget(&mut self, agent: &str, limit: Option<u64>, waits: bool) {
         let agent = self.agents.named(agent);
-        let under_way: u64 = (self.entries.values())
-            .filter(|e| e.agent == agent && !matches!(e.phase, Phase::Parked { .. }))
-            .map(|e| e.cost)
-            .fold(0, u64::saturating_add);
+        let in_pool = self.entries.iter().flatten().map(|entry| &entry.request);
+        let under_way = in_pool
+            .filter(|request| request.agent == agent)
+            .fold(0u64, |sum, request| sum.saturating_add(request.cost));
         let before = self.agents.get(agent).budget.take();
         // Without a limit everybody who waits for budget goes on at once.
         let mut budget = Budget::new(limit.unwrap_or(u64::MAX), waits);
@@ -41,59 +47,59 @@ impl<W> Desk<W> {
         if !waits {
             return Some(Refusal::OverBudget { limit, spent, reserved, asked });
         }
-        let waiting = self.pool.waiting() + self.parked;
+        let waiting = self.pool.waiting() + self.parked();
         let limit = self.config.max_queue.filter(|max| waiting >= *max)?;
         let retry_us = self.pace.interval_us();
         Some(Refusal::QueueFull { reason: "queue_full", waiting, limit, retry_us })
     }
 
     /// A request starts to wait for budget.
-    pub(super) fn park(&mut self, id: Id, agent: AgentIndex, owner: Owner) {
-        self.parked += 1;
-        self.owners.starts_to_wait(owner);
-        let its = self.agents.get(agent);
+    pub(super) fn park(&mut self, parked: Parked<W>) {
+        let request = &parked.request;
+        self.owners.starts_to_wait(request.owner);
+        let its = self.agents.get(request.agent);
         its.parked += 1;
         if let Some(budget) = &mut its.budget {
-            budget.parked.push_back(id);
+            budget.parked.push_back(request.number);
         }
+        self.parked.insert(request.number, parked);
     }
 
-    /// A request no longer waits for budget. Its entry is left as one that holds a slot, for the caller to mend.
-    pub(super) fn unpark(&mut self, id: Id) -> Option<(W, Box<Submit>)> {
-        let entry = self.entries.get_mut(&id)?;
-        let Phase::Parked { waiter, submit } = std::mem::replace(&mut entry.phase, Phase::Flying)
-        else {
-            return None;
-        };
-        self.parked -= 1;
-        self.owners.stops_waiting(entry.owner);
-        let its = self.agents.get(entry.agent);
+    /// Takes out a request that waits for budget.
+    pub(super) fn unpark(&mut self, number: Number) -> Option<Parked<W>> {
+        let parked = self.parked.remove(&number)?;
+        self.leave_budget(&parked.request);
+        Some(parked)
+    }
+
+    /// A request that was taken out of `parked` no longer waits for budget.
+    pub(super) fn leave_budget(&mut self, request: &Request) {
+        self.owners.stops_waiting(request.owner);
+        let its = self.agents.get(request.agent);
         its.parked -= 1;
         if let Some(budget) = &mut its.budget {
-            budget.parked.retain(|other| *other != id);
+            budget.parked.retain(|other| *other != request.number);
             // Whoever is behind it may fit.
-            self.relieved.insert(entry.agent);
+            self.relieved.insert(request.agent);
         }
-        Some((waiter, submit))
     }
 
     /// Lets those go on for whom there is budget now.
     pub(super) fn relieve(&mut self) {
         while let Some(agent) = self.relieved.pop_first() {
-            while let Some(id) = self.admit_parked(agent) {
-                let Some((waiter, submit)) = self.unpark(id) else { continue };
-                if let Some(entry) = self.entries.get_mut(&id) {
-                    entry.phase = Phase::Waiting { waiter, since: self.pool.ticks() };
-                }
+            while let Some(number) = self.admit_parked(agent) {
+                let Some(Parked { request, waiter, submit }) = self.unpark(number) else {
+                    continue;
+                };
                 // Where the pool is full it is told so like anybody who waits.
-                let _ = self.submit(id, submit, None);
+                let _ = self.submit(request, waiter, submit, false);
             }
         }
     }
 
-    fn admit_parked(&mut self, agent: AgentIndex) -> Option<Id> {
-        let entries = &self.entries;
-        let cost_of = |id: Id| entries.get(&id).map_or(0, |entry| entry.cost);
+    fn admit_parked(&mut self, agent: AgentIndex) -> Option<Number> {
+        let parked = &self.parked;
+        let cost_of = |number| parked.get(&number).map_or(0, |its| its.request.cost);
         self.agents.get(agent).budget.as_mut()?.admit(cost_of)
     }
 }

@@ -1,11 +1,9 @@
 //! The policy of a pool: the same tree as in a journal, and the rules that a gateway adds to it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{DEFAULT_WEIGHT, Inside, Node as PolicyNode, Order, Policy, Share};
-use fairgate_core::units::Weight;
+use fairgate_core::policy::{Inside, Node as PolicyNode, Policy, Share};
 use fairgate_journal::{JournalError, parse_policy};
 
 use crate::field::Field;
@@ -16,19 +14,9 @@ const NODES: [&str; 3] = ["drr", "share", "load"];
 
 /// Share by group, then tenant, then key.
 pub(crate) fn default_policy(partition: bool) -> Policy {
-    let weight = Weight::new(DEFAULT_WEIGHT).expect("the default weight is a weight");
-    let share = |by, partition, inside| {
-        PolicyNode::Share(Share {
-            by,
-            weights: BTreeMap::new(),
-            default_weight: weight,
-            caps: BTreeMap::new(),
-            default_cap: None,
-            partition,
-            inside,
-        })
-    };
-    let keys = share(Attribute::Key, false, Inside::Queue(Order::Fcfs));
+    let share =
+        |by, partition, inside| PolicyNode::Share(Share { partition, inside, ..Share::new(by) });
+    let keys = share(Attribute::Key, false, Inside::FCFS);
     let tenants = share(Attribute::Tenant, false, Inside::Node(Arc::new(keys)));
     let groups = share(Attribute::Group, partition, Inside::Node(Arc::new(tenants)));
     Policy::new(groups).expect("three shares in each other are a policy")
@@ -73,8 +61,8 @@ fn wrong_inside<T>(field: &Field<'_>, path: &str, message: String) -> Option<T> 
     field.wrong_at(place, &path, message)
 }
 
-/// Checks that nobody gains by the names that he chooses. `owned` is whether the node lies below one that shares by
-/// tenant or key.
+/// Checks that nobody gains by the names that he chooses. `owned` is whether all requests in the node are of one tenant
+/// or key: it lies below a node that shares by tenant or key, and not in that node's default class.
 fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, String)> {
     let by = node.by();
     let name = by.name();
@@ -82,7 +70,7 @@ fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, Stri
         Attribute::Agent | Attribute::Session if !owned => {
             let message = format!(
                 "{name} names are chosen by clients, so who uses many of them would gain: share by {name} only \
-                 inside a node that shares by tenant or key"
+                 inside a node that shares by tenant or key (and there not in a default class, where several meet)"
             );
             return Err((format!("{path}.by"), message));
         }
@@ -93,20 +81,38 @@ fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, Stri
         }
         _ => {}
     }
-    let owned = owned || matches!(by, Attribute::Tenant | Attribute::Key);
-    let below = |inside: &Inside, path: &str| match inside {
+    let owns = matches!(by, Attribute::Tenant | Attribute::Key);
+    let below = |inside: &Inside, path: &str, owned: bool| match inside {
         Inside::Queue(_) => Ok(()),
         Inside::Node(node) => check(node, &format!("{path}.inside.{}", node.kind()), owned),
     };
+    let default_class = |default: &Option<Box<str>>, i: usize, name: &str| match default {
+        Some(default) => **default == *name,
+        None => i == 0,
+    };
     match node {
-        PolicyNode::Share(share) => below(&share.inside, path),
-        PolicyNode::Load(load) => below(&load.inside, path),
-        PolicyNode::Drr(drr) => drr
-            .classes
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, class)| below(&class.inside, &format!("{path}.classes[{i}]"))),
+        PolicyNode::Load(load) => below(&load.inside, path, owned || owns),
+        PolicyNode::Share(share) if share.classes.is_empty() => {
+            below(&share.inside, path, owned || owns)
+        }
+        PolicyNode::Share(share) => share.classes.iter().enumerate().try_for_each(|(i, class)| {
+            let meets = default_class(&share.default, i, &class.name);
+            let at = match is_the_nodes(&class.inside, &share.inside) {
+                true => path.to_owned(),
+                false => format!("{path}.classes[{i}]"),
+            };
+            below(&class.inside, &at, owned || owns && !meets)
+        }),
+        PolicyNode::Drr(drr) => drr.classes.iter().enumerate().try_for_each(|(i, class)| {
+            let meets = default_class(&drr.default, i, &class.name);
+            below(&class.inside, &format!("{path}.classes[{i}]"), owned || owns && !meets)
+        }),
     }
+}
+
+/// Whether a class has inside what its node says, not something of its own.
+fn is_the_nodes(class: &Inside, node: &Inside) -> bool {
+    matches!((class, node), (Inside::Node(class), Inside::Node(node)) if Arc::ptr_eq(class, node))
 }
 
 /// Writes a tree as JSON. Numbers keep their digits.

@@ -174,7 +174,7 @@ fn capacity(
             Some(slots) => sum += slots,
             None => {
                 let what = format!(
-                    "how many requests may fly at once (it would be the sum of the workers' slots, but {worker:?} \
+                    "how many requests may be in flight at once (it would be the sum of the workers' slots, but {worker:?} \
                      states none)"
                 );
                 return section.missing("capacity", &what);

@@ -160,28 +160,88 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "models:",
         "policy: {share: {by: tenant, ▸weigths: {}}}, models:",
-        "pools[0].policy.share.weigths: unknown; known here: by, weights, default_weight, caps, default_cap, partition, queue, inside",
+        "pools[0].policy.share.weigths: unknown; known here: by, classes, default, weights, default_weight, caps, default_cap, partition, queue, inside",
     ),
     ("models:", "policy: {▸share: {}}, models:", "pools[0].policy.share.by: is missing"),
     (
         "models:",
         "policy: {load: {▸by: agent}}, models:",
-        "pools[0].policy.load.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key",
+        "pools[0].policy.load.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
     ),
     (
         "models:",
         "policy: {share: {by: group, inside: {share: {▸by: session}}}}, models:",
-        "pools[0].policy.share.inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key",
+        "pools[0].policy.share.inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
     ),
     (
         "models:",
         "policy: {drr: {by: class, classes: [{name: a, quantum: 1}, {name: b, quantum: 1, inside: {load: {▸by: agent}}}]}}, models:",
-        "pools[0].policy.drr.classes[1].inside.load.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key",
+        "pools[0].policy.drr.classes[1].inside.load.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
     ),
     (
         "models:",
         "policy: {share: {by: tenant, inside: {share: {▸by: project}}}}, models:",
         "pools[0].policy.share.inside.share.by: no request to the gateway carries a project: share by group, tenant, key, class, agent or session",
+    ),
+    (
+        "models:",
+        "policy: {drr: {by: class, ▸settle: true, classes: [{name: a, quantum: 1}]}}, models:",
+        r#"pools[0].policy.drr.settle: was removed: it did not make real usage follow the quanta. Where usage must follow weights, use {"share":{"by":…,"classes":[{"name":…,"weight":…},…]}}; for drr by stated costs, leave settle out"#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}, {name: b, ▸weight: 0}]}}, models:",
+        "pools[0].policy.share.classes[1].weight: must be an integer of 1 or more, not 0",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}, ▸{name: b}]}}, models:",
+        "pools[0].policy.share.classes[1].weight: is missing",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}, {name: b, ▸quantum: 8}]}}, models:",
+        "pools[0].policy.share.classes[1].quantum: unknown; known here: name, weight, cap, queue, inside, busy_tokens, busy_fraction, limit_requests_per_worker, limit_input_tokens_per_worker, limit_cached_tokens_per_worker",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}], ▸weights: {a: 1}}}, models:",
+        "pools[0].policy.share.weights: a node with classes has them there: give each class its weight and cap",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}, {▸name: a, weight: 1}]}}, models:",
+        r#"pools[0].policy.share.classes[1].name: class "a" is listed twice"#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}], ▸default: b}}, models:",
+        r#"pools[0].policy.share.default: "b" is none of the classes"#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, queue: {order: wspt, ▸max_wait_us: 5s}}}, models:",
+        r#"pools[0].policy.share.queue.max_wait_us: must be an integer of 0 or more, not the text "5s""#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, queue: {▸max_wait: 5}}}, models:",
+        "pools[0].policy.share.queue.max_wait: unknown; known here: order, max_wait_us",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4}, {name: b, weight: 1, queue: {▸order: lifo}}]}}, models:",
+        r#"pools[0].policy.share.classes[1].queue.order: must be one of fcfs, wspt, not the text "lifo""#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, classes: [{name: a, weight: 1, inside: {share: {▸by: session}}}]}}, models:",
+        "pools[0].policy.share.classes[0].inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 1}], inside: {share: {▸by: session}}}}, models:",
+        "pools[0].policy.share.inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
     ),
     (
         "upstreams:",
@@ -240,14 +300,14 @@ fn errors_elsewhere() {
             "slot: 16",
             &[
                 r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max"#,
-                r#"5:5: pools[0].capacity: is missing: how many requests may fly at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
+                r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),
         (
             "slots: 16}",
             "}",
             &[
-                r#"5:5: pools[0].capacity: is missing: how many requests may fly at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
+                r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),
         (

@@ -39,11 +39,17 @@ fn the_default_tree_can_be_partitioned() {
 
 #[test]
 fn a_tree_is_the_journal_s() {
-    let tree = r#"{"drr":{"by":"class","classes":[{"name":"01","quantum":7,"busy_fraction":0.75},{"name":"true","quantum":1,"inside":{"share":{"by":"tenant","weights":{"a.b":3},"inside":{"load":{"by":"session"}}}}}]}}"#;
-    let config = Folder::new()
-        .parse(&LEAST.replace("models:", &format!("policy: {tree}, models:")))
-        .expect("it is right");
-    assert_eq!(config.pools[0].policy, fairgate_journal::parse_policy(tree).expect("a policy"));
+    for tree in [
+        r#"{"drr":{"by":"class","classes":[{"name":"01","quantum":7,"busy_fraction":0.75},{"name":"true","quantum":1,"inside":{"share":{"by":"tenant","weights":{"a.b":3},"inside":{"load":{"by":"session"}}}}}]}}"#,
+        r#"{"share":{"by":"class","classes":[{"name":"01","weight":4,"queue":{"order":"wspt","max_wait_us":5000000},"cap":8,"busy_tokens":4000},{"name":"b","weight":1,"inside":{"share":{"by":"tenant"}}}],"default":"b","default_cap":2}}"#,
+        r#"{"share":{"by":"tenant","queue":{"max_wait_us":0}}}"#,
+        r#"{"share":{"by":"tenant","classes":[{"name":"x","weight":1},{"name":"a","weight":1,"inside":{"load":{"by":"session"}}}]}}"#,
+    ] {
+        let config = Folder::new()
+            .parse(&LEAST.replace("models:", &format!("policy: {tree}, models:")))
+            .unwrap_or_else(|errors| panic!("{tree}\n{errors}"));
+        assert_eq!(config.pools[0].policy, fairgate_journal::parse_policy(tree).expect("a policy"));
+    }
 }
 
 #[test]

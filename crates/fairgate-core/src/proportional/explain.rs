@@ -5,6 +5,8 @@ use super::ledger::{Ledger, Obstacle};
 use super::snapshot::{Mode, Project, ProjectStatus, Snapshot, Task};
 use super::{Assignment, Contender, Contest, Round, classic_contest, run};
 use crate::units::Tokens;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// What a call decided and why. Made by [`explain`].
 #[derive(Clone, Debug, PartialEq, Eq)]

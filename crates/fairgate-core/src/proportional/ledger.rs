@@ -2,6 +2,8 @@
 
 use super::snapshot::{Mode, ProjectStatus, Snapshot, Task, TaskStatus};
 use crate::units::Tokens;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// What keeps a task, or every task of a project, from starting. None of these ends within a call: budgets,
 /// workspaces and free places only shrink while tasks are given away.

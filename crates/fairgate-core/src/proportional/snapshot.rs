@@ -1,7 +1,11 @@
 //! What a call of the scheduler sees: plain data, checked once.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
-use std::collections::BTreeMap;
 
 use crate::units::{OutOfRange, Tokens};
 

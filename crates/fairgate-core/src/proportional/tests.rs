@@ -2,6 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::*;
 
 /// A snapshot in which every project has completed something, so that gaps decide.

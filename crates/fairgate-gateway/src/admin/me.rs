@@ -16,7 +16,7 @@ use super::limits::LimitsBody;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::limits::{Left, Owner};
-use crate::live::{GroupView, PoolView, TenantView};
+use crate::live::{GroupView, PoolView, ServiceView, TenantView};
 
 /// What a key's tenant is due, has and has left.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -74,6 +74,9 @@ pub(super) struct MyPool {
     lag_tokens: i64,
     /// The most that it could be owed now, in tokens.
     lag_bound_tokens: Option<i64>,
+    /// What the tenant was served beside what it was due.
+    #[serde(flatten)]
+    service: ServiceView,
     /// Where the share comes from, in words.
     why: String,
 }
@@ -102,7 +105,7 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
         tenant: caller.tenant.to_string(),
         key: caller.key.to_string(),
         models: caller.models.clone(),
-        classes: caller.classes.clone(),
+        classes: caller.classes.iter().map(|(class, _)| class.clone()).collect(),
         tenant_limits: left(Owner::Tenant, &caller.tenant, &caller.tenant_limits),
         key_limits: left(Owner::Key, &caller.key, &caller.key_limits),
         budgets: budgets(&app, &caller.tenant, Some(&caller.key)).await?,
@@ -132,6 +135,7 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
         weight_share: None,
         lag_tokens: 0,
         lag_bound_tokens: None,
+        service: ServiceView::default(),
         why: "it has sent nothing to this pool yet; its share is worked out when it does"
             .to_owned(),
     };
@@ -142,6 +146,7 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
         my_pool.weight_share = mine.weight_share;
         my_pool.lag_tokens = mine.lag_tokens;
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
+        my_pool.service = mine.service;
         my_pool.why = why(view, group, mine);
     }
     my_pool

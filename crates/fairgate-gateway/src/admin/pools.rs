@@ -318,7 +318,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
         models: config.models.iter().map(|model| model.name.clone()).collect(),
         algorithm: algorithm(&sight.snapshot.policy),
         capacity: live.capacity,
-        in_flight: live.flying,
+        in_flight: live.in_flight,
         queued: live.waiting,
         queued_max: config.max_queue,
         queue_timeout_ms: u64::try_from(config.queue_timeout.as_millis()).unwrap_or(u64::MAX),

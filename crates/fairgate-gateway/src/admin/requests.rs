@@ -1,4 +1,4 @@
-//! Requests: what waits and flies, and where one of them is.
+//! Requests: what waits and what is in flight, and where one of them is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::query::{Filter, Params};
 use super::story;
 use crate::app::App;
 use crate::forward::unix_now;
-use crate::live::{Sight, Unavailable};
+use crate::live::{ServiceView, Sight, Unavailable};
 use crate::pools::PoolHandle;
 
 /// How long it may take to work out where a request is.
@@ -35,15 +35,15 @@ const ROWS_SHOWN: u32 = 100;
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub(super) enum RequestState {
     /// It waits for a slot.
     Waiting,
     /// It has one.
-    Flying,
+    InFlight,
 }
 
-/// A request that waits or flies.
+/// A request that waits or is in flight.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Request)]
 pub(super) struct RequestBody {
@@ -51,7 +51,7 @@ pub(super) struct RequestBody {
     id: String,
     /// Its pool.
     pool: String,
-    /// `waiting` or `flying`.
+    /// `waiting` or `in_flight`.
     state: RequestState,
     /// The caller's group.
     group: Option<String>,
@@ -72,13 +72,13 @@ pub(super) struct RequestBody {
     submitted_at: String,
     /// How long it waits, or waited, in microseconds.
     waited_us: u64,
-    /// For how long it flies, in microseconds; null where it waits.
-    flying_us: Option<u64>,
-    /// The worker it flies on; null where it waits, or its pool has no workers.
+    /// For how long it has been in flight, in microseconds; null where it waits.
+    in_flight_us: Option<u64>,
+    /// The worker it runs on; null where it waits, or its pool has no workers.
     worker: Option<String>,
 }
 
-/// What waits and flies, in order of arrival in each pool.
+/// What waits and what is in flight, in order of arrival in each pool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = RequestList)]
 pub(super) struct RequestList {
@@ -94,9 +94,9 @@ pub(super) struct RequestList {
 pub(super) struct RequestDetail {
     /// Its id.
     id: String,
-    /// `waiting`, `flying` or `ended`.
+    /// `waiting`, `in_flight` or `ended`.
     state: &'static str,
-    /// The request, where it waits or flies.
+    /// The request, where it waits or is in flight.
     request: Option<RequestBody>,
     /// What it waits for, where it waits.
     waiting: Option<WaitingBody>,
@@ -145,8 +145,11 @@ pub(super) struct LevelBody {
     readiness: &'static str,
     /// How many requests wait in the flow.
     waiting: u32,
-    /// How many of its requests fly.
-    flying: u32,
+    /// How many of its requests are in flight.
+    in_flight: u32,
+    /// What the flow was served beside what it was due.
+    #[serde(flatten)]
+    service: ServiceView,
 }
 
 /// Which requests.
@@ -168,7 +171,7 @@ pub(super) struct Query {
     limit: Option<u32>,
 }
 
-/// Lists what waits and flies, in order of arrival. A tenant's key sees that tenant's.
+/// Lists what waits and what is in flight, in order of arrival. A tenant's key sees that tenant's.
 #[utoipa::path(
     get, path = "/api/v1/requests", tag = "tenants", params(Query), security(("admin" = []), ("tenant" = [])),
     responses(
@@ -209,7 +212,7 @@ fn wanted(viewer: &Viewer, query: &Query, request: &RequestSnapshot) -> bool {
 
 fn state_of(request: &RequestSnapshot) -> RequestState {
     match request.flight.is_some() {
-        true => RequestState::Flying,
+        true => RequestState::InFlight,
         false => RequestState::Waiting,
     }
 }
@@ -219,11 +222,11 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let age = micros(sight.since(request.at));
     let flight = request.flight.as_ref();
-    let flying_us = flight.map(|flight| micros(sight.since(flight.granted_at)));
+    let in_flight_us = flight.map(|flight| micros(sight.since(flight.granted_at)));
     let worker = flight.and_then(|flight| flight.place).and_then(|(number, _)| {
         let workers = &sight.snapshot.workers.as_ref()?.list;
-        let (_, worker) = workers.iter().find(|(known, _)| *known == number)?;
-        Some(worker.name.to_string())
+        let worker = workers.iter().find(|worker| worker.number == number)?;
+        Some(worker.said.name.to_string())
     });
     let submitted = UnixMicros(unix_now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
     RequestBody {
@@ -238,8 +241,8 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
         session: of(Attribute::Session),
         cost_tokens: request.cost.0,
         submitted_at: moment::shown(submitted),
-        waited_us: age.saturating_sub(flying_us.unwrap_or(0)),
-        flying_us,
+        waited_us: age.saturating_sub(in_flight_us.unwrap_or(0)),
+        in_flight_us,
         worker,
     }
 }
@@ -303,7 +306,7 @@ async fn look_in(
     }
     let detail = RequestDetail {
         id: id.to_owned(),
-        state: "flying",
+        state: "in_flight",
         request: Some(body(pool, &sight, request)),
         waiting: None,
         story: Vec::new(),
@@ -312,11 +315,12 @@ async fn look_in(
     Ok(Some(match whereabouts {
         Whereabouts::Waiting(waiting) => {
             let ahead = ahead_for(viewer, &waiting);
-            let story = story::of_waiting(&waiting, &ahead);
-            let waiting = Some(waiting_body(&waiting, &ahead));
+            let services = services(&sight, &waiting);
+            let story = story::of_waiting(&waiting, &ahead, &services);
+            let waiting = Some(waiting_body(&waiting, &ahead, &services));
             RequestDetail { state: "waiting", waiting, story, ..detail }
         }
-        Whereabouts::Flying { place, .. } => {
+        Whereabouts::InFlight { place, .. } => {
             let story = match place {
                 Some(place) => format!("it has its slot, on worker {}", place.worker),
                 None => "it has its slot".to_owned(),
@@ -345,8 +349,21 @@ fn ahead_for(viewer: &Viewer, waiting: &Waiting) -> Vec<Ahead> {
     seen
 }
 
-fn waiting_body(waiting: &Waiting, ahead: &[Ahead]) -> WaitingBody {
-    let levels = waiting.levels.iter().map(|level| LevelBody {
+/// What the flows around a request were served, from the root down.
+fn services(sight: &Sight, waiting: &Waiting) -> Vec<ServiceView> {
+    let names: Vec<&str> = waiting.levels.iter().map(|level| &*level.flow).collect();
+    let of_level = |depth: usize| {
+        let around = names[..depth].iter().copied();
+        let mut nodes = sight.fairness.iter();
+        let node = nodes.find(|node| node.path.iter().map(|name| &**name).eq(around.clone()))?;
+        node.flows.iter().find(|flow| *flow.name == *names[depth])
+    };
+    // A flow that came meanwhile, or was forgotten, has been served nothing that counts.
+    (0..names.len()).map(|depth| of_level(depth).map(ServiceView::of).unwrap_or_default()).collect()
+}
+
+fn waiting_body(waiting: &Waiting, ahead: &[Ahead], services: &[ServiceView]) -> WaitingBody {
+    let levels = waiting.levels.iter().zip(services).map(|(level, service)| LevelBody {
         by: level.by.name(),
         flow: level.flow.to_string(),
         readiness: match level.readiness {
@@ -356,7 +373,8 @@ fn waiting_body(waiting: &Waiting, ahead: &[Ahead]) -> WaitingBody {
             Readiness::Blocked => "blocked",
         },
         waiting: level.waiting,
-        flying: level.flying,
+        in_flight: level.in_flight,
+        service: *service,
     });
     let ahead = ahead.iter().map(|ahead| AheadBody {
         path: ahead.path.iter().map(ToString::to_string).collect(),

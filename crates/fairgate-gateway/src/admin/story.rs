@@ -2,13 +2,21 @@
 
 use fairgate_core::explain::{Ahead, Readiness, Standing, Waiting, WaitingLevel};
 
+use crate::live::ServiceView;
+
 /// What a waiting request waits for, sentence by sentence.
-pub(super) fn of_waiting(waiting: &Waiting, ahead: &[Ahead]) -> Vec<String> {
+pub(super) fn of_waiting(
+    waiting: &Waiting,
+    ahead: &[Ahead],
+    services: &[ServiceView],
+) -> Vec<String> {
     let innermost = waiting.levels.len().saturating_sub(1);
     let mut story: Vec<String> = Vec::new();
     for (depth, level) in waiting.levels.iter().enumerate() {
         story.extend(obstacle(level, depth == innermost));
         story.push(standing(level));
+        story.extend(services.get(depth).and_then(|it| service(level, it)));
+        story.extend(services.get(depth).and_then(|it| cap_use(level, it)));
     }
     story.push(place(waiting.place, ahead));
     story
@@ -24,9 +32,9 @@ fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
         (Readiness::Ready, _) => return None,
         (Readiness::Held, _) => format!("{flow} is held by an operator"),
         (Readiness::AtCap, Standing::Share { cap: Some(cap), .. }) => {
-            format!("{flow} is at its cap: {} of {cap} in flight", level.flying)
+            format!("{flow} is at its cap: {} of {cap} in flight", level.in_flight)
         }
-        (Readiness::AtCap, _) => format!("{flow} is at its cap: {} in flight", level.flying),
+        (Readiness::AtCap, _) => format!("{flow} is at its cap: {} in flight", level.in_flight),
         (Readiness::Blocked, _) if has_queue => {
             format!("{flow} is blocked: no worker has room for what is first in it")
         }
@@ -36,7 +44,7 @@ fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
 
 fn standing(level: &WaitingLevel) -> String {
     let flow = flow(level);
-    let under_way = format!("{} waiting, {} in flight", level.waiting, level.flying);
+    let under_way = format!("{} waiting, {} in flight", level.waiting, level.in_flight);
     match &level.standing {
         Standing::Share { score, virtual_time, weight, slots, .. } => {
             let slots = slots.map(|slots| format!(", {slots} slot(s)")).unwrap_or_default();
@@ -54,6 +62,29 @@ fn standing(level: &WaitingLevel) -> String {
             format!("{flow}: its oldest has waited {} tick(s); {under_way}", age.0)
         }
     }
+}
+
+/// What a flow got beside what it was due; only what it got where nothing is promised.
+fn service(level: &WaitingLevel, service: &ServiceView) -> Option<String> {
+    let (flow, got) = (flow(level), service.got_tokens?);
+    let due = service.due_tokens.zip(service.difference_tokens).zip(service.bound_tokens);
+    let Some(((due, difference), bound)) = due else {
+        return Some(format!("{flow} got {got} tokens so far"));
+    };
+    let off = match difference {
+        0 => "no difference".to_owned(),
+        1.. => format!("{difference} more"),
+        _ => format!("{} fewer", difference.unsigned_abs()),
+    };
+    let within = if service.within_bound == Some(false) { "outside" } else { "within" };
+    Some(format!(
+        "{flow} got {got} tokens so far and was due {due}: {off}, {within} its bound of {bound} tokens"
+    ))
+}
+
+fn cap_use(level: &WaitingLevel, service: &ServiceView) -> Option<String> {
+    let percent = service.cap_use? * 100.0;
+    Some(format!("{} used {percent:.1} % of its cap while something of it waited", flow(level)))
 }
 
 fn place(place: Option<u64>, ahead: &[Ahead]) -> String {

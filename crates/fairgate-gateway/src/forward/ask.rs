@@ -43,9 +43,9 @@ pub(super) struct OwnNames {
 /// Reads these names. A class must be one of the key's; the first of those is meant where none is named.
 pub(super) fn own_names(headers: &HeaderMap, caller: &Caller) -> Result<OwnNames, Refusal> {
     let class = match named(headers, &CLASS)? {
-        Some(class) if caller.classes.iter().any(|allowed| **allowed == *class) => Some(class),
+        Some(class) if caller.classes.iter().any(|(allowed, _)| **allowed == *class) => Some(class),
         Some(_) => return Err(refusal::forbidden_class()),
-        None => caller.classes.first().map(|class| class.as_str().into()),
+        None => caller.classes.first().map(|(class, _)| class.as_str().into()),
     };
     Ok(OwnNames { class, agent: named(headers, &AGENT)?, session: named(headers, &SESSION)? })
 }
@@ -71,25 +71,26 @@ pub(super) fn check_model(
 }
 
 /// Who the core takes the request to belong to. What clients name themselves is handed on only where the policy shares
-/// by it, since the core keeps every flow for ever.
-pub(super) fn attributes(passage: &Passage, setup: &Setup, class: Option<Box<str>>) -> Attributes {
+/// by it. Without such names this costs a reference count: who the caller is was put together when its key was read.
+pub(super) fn attributes(passage: &Passage, setup: &Setup, class: Option<&str>) -> Attributes {
     let caller = &passage.caller;
-    let mut attributes = Attributes::none()
-        .with(Attribute::Group, &caller.group)
-        .with(Attribute::Tenant, &caller.tenant)
-        .with(Attribute::Key, &caller.key);
-    if let Some(class) = class.filter(|_| setup.by_class) {
-        attributes.set(Attribute::Class, class);
-    }
-    let own = [
-        (Attribute::Agent, &passage.agent, setup.by_agent),
-        (Attribute::Session, &passage.session, setup.by_session),
-    ];
-    for (by, name, shared_by) in own {
-        if let (Some(name), Some(pool), true) = (name, &passage.pool, shared_by) {
+    let class = class.filter(|_| setup.by_class);
+    let of_class = class.and_then(|class| caller.classes.iter().find(|(name, _)| *name == *class));
+    let attributes = of_class.map_or(&caller.attributes, |(_, attributes)| attributes);
+    let flow = |by, name: &Option<Box<str>>, shared_by| match (name, &passage.pool, shared_by) {
+        (Some(name), Some(pool), true) => {
             let max = passage.app.config.load().limits.names_per_key_max;
-            attributes.set(by, pool.names.flow(&caller.key, by, name, max).into());
+            Some(Box::from(pool.names.flow(&caller.key, by, name, max)))
         }
+        _ => None,
+    };
+    let agent: Option<Box<str>> = flow(Attribute::Agent, &passage.agent, setup.by_agent);
+    let session: Option<Box<str>> = flow(Attribute::Session, &passage.session, setup.by_session);
+    if agent.is_none() && session.is_none() {
+        return attributes.clone();
     }
-    attributes
+    let mut texts = Attribute::ALL.map(|by| attributes.get(by));
+    texts[Attribute::Agent as usize] = agent.as_deref();
+    texts[Attribute::Session as usize] = session.as_deref();
+    Attributes::of(texts)
 }

@@ -12,7 +12,7 @@ use fairgate_store::{Attempt, Outcome, UnixMicros, UsageSource};
 
 use crate::app::App;
 use crate::identity::Caller;
-use crate::in_flight::Flying;
+use crate::in_flight::OneInFlight;
 use crate::metrics::Ended;
 use crate::phase::Stage;
 use crate::pools::{PoolHandle, Worker};
@@ -55,7 +55,7 @@ pub(crate) struct Passage {
 pub(super) struct Flight {
     pub(super) permit: Permit,
     pub(super) worker: Arc<Worker>,
-    _flying: Flying,
+    _counted: OneInFlight,
     epoch: Epoch,
     /// Whether anything may have reached the upstream.
     pub(super) sent: bool,
@@ -66,8 +66,8 @@ pub(super) struct Flight {
 impl Flight {
     pub(super) fn new(permit: Permit, worker: Arc<Worker>) -> Self {
         let epoch = worker.upstream.condition.epoch();
-        let flying = worker.in_flight.one();
-        Self { permit, worker, _flying: flying, epoch, sent: false, meter: None, first_byte: None }
+        let counted = worker.in_flight.one();
+        Self { permit, worker, _counted: counted, epoch, sent: false, meter: None, first_byte: None }
     }
 }
 

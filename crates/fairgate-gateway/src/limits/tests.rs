@@ -2,6 +2,7 @@ mod model;
 
 use std::time::{Duration, Instant};
 
+use fairgate_core::attribute::Attributes;
 use fairgate_store::{KeyHash, Limits as Allowed};
 
 use super::*;
@@ -14,6 +15,7 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         secret: KeyHash::of(b"fg-1"),
         models: None,
         classes: Vec::new(),
+        attributes: Attributes::none(),
         tenant_limits,
         key_limits,
         budgeted: false,

@@ -1,15 +1,16 @@
-//! How many requests wait and fly in each flow.
+//! How many requests wait or are in flight in each flow.
 
 use std::collections::HashMap;
 
-use fairgate_core::attribute::{Attributes, DEFAULT_FLOW};
-use fairgate_core::policy::{Drr, Inside, Node};
+use fairgate_core::policy::{Inside, Node};
 use fairgate_core::snapshot::RequestSnapshot;
+
+use crate::tree::{flow_of, inside_of};
 
 /// A flow's requests, and those of the flows inside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Activity<'a> {
-    pub(super) flying: u64,
+    pub(super) in_flight: u64,
     pub(super) waiting: u64,
     pub(super) inside: HashMap<&'a str, Activity<'a>>,
 }
@@ -27,39 +28,20 @@ impl<'a> Activity<'a> {
         let mut node = Some(root);
         loop {
             match request.flight.is_some() {
-                true => activity.flying += 1,
+                true => activity.in_flight += 1,
                 false => activity.waiting += 1,
             }
             let Some(level) = node else { return };
-            let (flow, inside) = flow_of(level, &request.attributes);
+            let flow = flow_of(level, request.attributes.get(level.by()));
             activity = activity.inside.entry(flow).or_default();
-            node = match inside {
-                Inside::Node(node) => Some(node),
-                Inside::Queue(_) => None,
+            node = match inside_of(level, flow) {
+                Some(Inside::Node(node)) => Some(node),
+                Some(Inside::Queue(_)) | None => None,
             };
         }
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.flying + self.waiting > 0
+        self.in_flight + self.waiting > 0
     }
-}
-
-/// The flow that a request falls into, and what is inside it.
-fn flow_of<'a>(node: &'a Node, attributes: &'a Attributes) -> (&'a str, &'a Inside) {
-    let named = attributes.get(node.by());
-    match node {
-        Node::Drr(drr) => class_of(drr, named),
-        Node::Share(share) => (named.unwrap_or(DEFAULT_FLOW), &share.inside),
-        Node::Load(load) => (named.unwrap_or(DEFAULT_FLOW), &load.inside),
-    }
-}
-
-fn class_of<'a>(drr: &'a Drr, named: Option<&str>) -> (&'a str, &'a Inside) {
-    let find = |name: &str| drr.classes.iter().find(|class| *class.name == *name);
-    let class = named
-        .and_then(find)
-        .or_else(|| drr.default.as_deref().and_then(find))
-        .unwrap_or(&drr.classes[0]);
-    (&class.name, &class.inside)
 }

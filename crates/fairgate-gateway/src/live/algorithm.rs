@@ -2,7 +2,10 @@
 
 use fairgate_core::policy::{Inside, Node, Policy};
 
-/// Such as `share by group, share by tenant, share by key`; a drr node is followed by what is inside its first class.
+use crate::tree::insides;
+
+/// Such as `share by group, share by tenant, share by key`; a node with classes is followed by what is inside the
+/// first.
 pub(crate) fn algorithm(policy: &Policy) -> String {
     let mut levels = Vec::new();
     let mut node = Some(policy.root().as_ref());
@@ -10,12 +13,7 @@ pub(crate) fn algorithm(policy: &Policy) -> String {
         let partitioned = matches!(level, Node::Share(share) if share.partition);
         let slots = if partitioned { " in slots" } else { "" };
         levels.push(format!("{} by {}{slots}", level.kind(), level.by().name()));
-        let inside = match level {
-            Node::Drr(drr) => &drr.classes[0].inside,
-            Node::Share(share) => &share.inside,
-            Node::Load(load) => &load.inside,
-        };
-        node = match inside {
+        node = match insides(level)[0] {
             Inside::Node(node) => Some(node),
             Inside::Queue(_) => None,
         };

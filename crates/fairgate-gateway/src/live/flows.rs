@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use fairgate_core::apportion::apportion;
 use fairgate_core::attribute::Attribute;
+use fairgate_core::fairness::FlowFairness;
 use fairgate_core::policy::{Inside, Node};
 use fairgate_core::snapshot::{FlowSnapshot, NodeSnapshot, Snapshot};
 use fairgate_core::units::{PerWeight, Weight};
 
 use super::activity::Activity;
 use super::sights::Sight;
-use crate::lag::Lag;
+use crate::tree::{cap_of, inside_of, weight_of};
 
 /// One flow of one node.
 #[derive(Debug)]
@@ -21,13 +22,13 @@ pub(super) struct FlowView<'a> {
     /// The group around it, or that it is.
     pub(super) group: Option<&'a str>,
     pub(super) weight: Option<Weight>,
-    /// How many of its requests may fly: its slots where the pool is divided, else its cap.
+    /// How many of its requests may be in flight: its slots where the pool is divided, else its cap.
     pub(super) slots: Option<u64>,
     pub(super) served: Option<u128>,
     pub(super) score: Option<PerWeight>,
     /// The part of the pool that it is due among those that want something now; 1 is all.
     pub(super) due: Option<f64>,
-    pub(super) lag: Option<Lag>,
+    pub(super) fairness: Option<&'a FlowFairness>,
 }
 
 /// What is the same for all flows.
@@ -35,7 +36,7 @@ struct Tree<'a> {
     snapshot: &'a Snapshot,
     weights: HashMap<(Attribute, &'a str), Weight>,
     caps: HashMap<(Attribute, &'a str), Option<u64>>,
-    lags: HashMap<Vec<&'a str>, HashMap<&'a str, Lag>>,
+    fairness: HashMap<Vec<&'a str>, HashMap<&'a str, &'a FlowFairness>>,
 }
 
 /// A node, and where it is.
@@ -55,15 +56,15 @@ pub(super) fn for_each_flow<'a>(
     mut visit: impl FnMut(FlowView<'a>),
 ) {
     let snapshot = &sight.snapshot;
-    let lags = sight.fairness.iter().map(|node| {
-        let flows = node.flows.iter().map(|flow| (&*flow.name, Lag::of(flow)));
+    let fairness = sight.fairness.iter().map(|node| {
+        let flows = node.flows.iter().map(|flow| (&*flow.name, flow));
         (node.path.iter().map(|name: &Arc<str>| &**name).collect(), flows.collect())
     });
     let tree = Tree {
         snapshot,
         weights: snapshot.weights.iter().map(|(by, flow, w)| ((*by, &**flow), *w)).collect(),
-        caps: snapshot.caps.iter().map(|(by, flow, cap)| ((*by, &**flow), *cap)).collect(),
-        lags: lags.collect(),
+        caps: snapshot.caps.iter().map(|cap| ((cap.by, &*cap.flow), cap.slots)).collect(),
+        fairness: fairness.collect(),
     };
     tree.visit(
         &Place {
@@ -89,7 +90,7 @@ impl<'a> Tree<'a> {
         let slots = self.divided(place, &wanting);
         let weight_of = |flow: &FlowSnapshot| self.weight(place.node, &flow.name);
         let wanted: f64 = wanting.iter().filter_map(|f| weight_of(f)).map(number).sum();
-        let lags = self.lags.get(&place.path);
+        let fairness = self.fairness.get(&place.path);
         for flow in &place.snapshot.flows {
             let (name, weight, activity) = (&*flow.name, weight_of(flow), of_flow(flow));
             let is_active = activity.is_some_and(Activity::is_active);
@@ -114,7 +115,7 @@ impl<'a> Tree<'a> {
                     PerWeight(PerWeight::of(tokens, weight).0.saturating_add(base))
                 }),
                 due,
-                lag: lags.and_then(|lags| lags.get(name)).copied(),
+                fairness: fairness.and_then(|flows| flows.get(name)).copied(),
             });
             if let (Some(inner), Some(node)) = (&flow.inside, inside(place.node, name)) {
                 let path = place.path.iter().copied().chain([name]).collect();
@@ -141,31 +142,19 @@ impl<'a> Tree<'a> {
     }
 
     fn weight(&self, node: &Node, flow: &str) -> Option<Weight> {
-        let policy = match node {
-            Node::Share(share) => Some(*share.weights.get(flow).unwrap_or(&share.default_weight)),
-            Node::Drr(drr) => {
-                drr.classes.iter().find(|class| *class.name == *flow).map(|class| class.quantum)
-            }
-            Node::Load(_) => return None,
-        };
-        self.weights.get(&(node.by(), flow)).copied().or(policy)
+        let policy = weight_of(node, flow)?;
+        Some(self.weights.get(&(node.by(), flow)).copied().unwrap_or(policy))
     }
 
     fn cap(&self, node: &Node, flow: &str) -> Option<u64> {
-        let Node::Share(share) = node else { return None };
-        let policy = share.caps.get(flow).copied().or(share.default_cap);
-        self.caps.get(&(node.by(), flow)).copied().unwrap_or(policy)
+        let Node::Share(_) = node else { return None };
+        self.caps.get(&(node.by(), flow)).copied().unwrap_or_else(|| cap_of(node, flow))
     }
 }
 
 /// The node inside a flow.
 fn inside<'a>(node: &'a Node, flow: &str) -> Option<&'a Node> {
-    let inside = match node {
-        Node::Drr(drr) => &drr.classes.iter().find(|class| *class.name == *flow)?.inside,
-        Node::Share(share) => &share.inside,
-        Node::Load(load) => &load.inside,
-    };
-    match inside {
+    match inside_of(node, flow)? {
         Inside::Node(node) => Some(node),
         Inside::Queue(_) => None,
     }

@@ -114,7 +114,7 @@ impl Sight {
         Duration::from_micros(self.now.0.saturating_sub(moment.0))
     }
 
-    /// What waits or flies under that id.
+    /// What waits or is in flight under that id.
     pub(crate) fn request(&self, id: &str) -> Option<&RequestSnapshot> {
         self.snapshot.requests.iter().find(|request| *request.id == *id)
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::attribute::Attribute;
+use fairgate_core::fairness::{CapUse, Due, FlowFairness};
 use fairgate_core::units::PerWeight;
 use fairgate_store::Directory;
 use serde::Serialize;
@@ -12,6 +13,7 @@ use super::activity::Activity;
 use super::algorithm::algorithm;
 use super::flows::{FlowView, for_each_flow};
 use super::sights::Sight;
+use crate::lag::Lag;
 
 /// How many tenants of a pool are shown: those with the most under way.
 const TENANTS_SHOWN: usize = 1000;
@@ -50,6 +52,37 @@ pub struct PoolView {
     pub tenants_omitted: u64,
 }
 
+/// What a flow was served beside what it was due, since the pool began to count it. A flow that has been idle for long is
+/// forgotten, and begins at 0 when it comes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+#[schema(as = Service)]
+pub struct ServiceView {
+    /// What it was served, in tokens: costs of granted requests, corrected to what they really used when they end. Null
+    /// where the policy does not share by it.
+    pub got_tokens: Option<i64>,
+    /// What its weight made it due, in tokens, of all that was served while it was ready. Null where the policy promises
+    /// it no share.
+    pub due_tokens: Option<i64>,
+    /// `got_tokens` less `due_tokens`: below 0 it got less than it was due.
+    pub difference_tokens: Option<i64>,
+    /// The most that the difference should be, above or below 0, in tokens.
+    pub bound_tokens: Option<i64>,
+    /// Whether the difference is within its bound.
+    pub within_bound: Option<bool>,
+    /// Requests in flight ÷ cap, averaged over the time in which something of it waited: 0 to 1. Null where it has no
+    /// cap, or nothing of it has waited.
+    pub cap_use: Option<f64>,
+}
+
+impl ServiceView {
+    /// What one flow was served.
+    pub(crate) fn of(flow: &FlowFairness) -> Self {
+        let mut service = Service::default();
+        service.add(flow);
+        service.view()
+    }
+}
+
 /// A group in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct GroupView {
@@ -75,6 +108,9 @@ pub struct GroupView {
     pub lag_bound_tokens: Option<i64>,
     /// The least that its lag could be now, in tokens.
     pub lag_floor_tokens: Option<i64>,
+    /// What it was served beside what it was due.
+    #[serde(flatten)]
+    pub service: ServiceView,
 }
 
 /// A tenant in a pool.
@@ -104,6 +140,9 @@ pub struct TenantView {
     pub lag_bound_tokens: Option<i64>,
     /// The least that its lag could be now, in tokens.
     pub lag_floor_tokens: Option<i64>,
+    /// What it was served beside what it was due.
+    #[serde(flatten)]
+    pub service: ServiceView,
 }
 
 /// What flows of one name come to together. There are several where the policy shares by something else above them.
@@ -118,6 +157,49 @@ struct Row {
     due: Option<f64>,
     lag: i128,
     bound: Option<(i128, i128)>,
+    service: Service,
+}
+
+/// What the flows of a row were served. What they were due adds up, and so do their bounds; each must be within its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Service {
+    got: Option<i128>,
+    due: Option<Due>,
+    outside: bool,
+    cap_use: Option<CapUse>,
+}
+
+impl Service {
+    fn add(&mut self, flow: &FlowFairness) {
+        self.got = Some(self.got.unwrap_or(0).saturating_add(flow.got));
+        self.outside |= !flow.is_within_bound();
+        self.due = match (self.due, flow.due) {
+            (Some(a), Some(b)) => Some(Due {
+                tokens: a.tokens.saturating_add(b.tokens),
+                bound: a.bound.saturating_add(b.bound),
+            }),
+            (a, b) => a.or(b),
+        };
+        self.cap_use = match (self.cap_use, flow.cap_use) {
+            (Some(a), Some(b)) => Some(CapUse {
+                used: a.used.saturating_add(b.used),
+                allowed: a.allowed.saturating_add(b.allowed),
+            }),
+            (a, b) => a.or(b),
+        };
+    }
+
+    fn view(&self) -> ServiceView {
+        let difference = self.got.zip(self.due).map(|(got, due)| got.saturating_sub(due.tokens));
+        ServiceView {
+            got_tokens: self.got.map(whole),
+            due_tokens: self.due.map(|due| whole(due.tokens)),
+            difference_tokens: difference.map(whole),
+            bound_tokens: self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX)),
+            within_bound: self.due.map(|_| !self.outside),
+            cap_use: self.cap_use.map(|cap_use| cap_use.thousandths() as f64 / 1000.0),
+        }
+    }
 }
 
 impl PoolView {
@@ -146,7 +228,7 @@ impl PoolView {
             pool: pool.to_owned(),
             algorithm: algorithm(&snapshot.policy),
             max_in_flight: snapshot.capacity,
-            global_in_flight: activity.flying,
+            global_in_flight: activity.in_flight,
             global_queued: activity.waiting,
             groups: groups.into_iter().map(|(name, row)| row.group(name, directory)).collect(),
             tenants_omitted: shown.1,
@@ -201,7 +283,10 @@ impl Row {
         self.score =
             score.map(|score| self.score.map_or(score, |other| other.max(score))).or(self.score);
         self.due = flow.due.map(|due| self.due.unwrap_or(0.0) + due).or(self.due);
-        if let Some(lag) = flow.lag {
+        if let Some(fairness) = flow.fairness {
+            self.service.add(fairness);
+        }
+        if let Some(lag) = flow.fairness.and_then(Lag::of) {
             self.lag = self.lag.saturating_add(lag.tokens);
             let (least, most) = self.bound.unwrap_or((0, 0));
             self.bound = lag.bound.map(|(a, b)| (least.saturating_add(a), most.saturating_add(b)));
@@ -222,6 +307,7 @@ impl Row {
             lag_tokens: whole(self.lag),
             lag_bound_tokens: self.bound.map(|(_, most)| whole(most)),
             lag_floor_tokens: self.bound.map(|(least, _)| whole(least)),
+            service: self.service.view(),
         }
     }
 
@@ -245,6 +331,7 @@ impl Row {
             lag_tokens: view.lag_tokens,
             lag_bound_tokens: view.lag_bound_tokens,
             lag_floor_tokens: view.lag_floor_tokens,
+            service: view.service,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What the pools look like when somebody scrapes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::fairness::NodeFairness;
+use fairgate_core::fairness::{FlowFairness, NodeFairness};
 use fairgate_runtime::{JournalStatus, Live};
 use futures_util::future::join_all;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -62,6 +63,11 @@ struct Seen {
     lag: Gauges,
     bound: Gauges,
     bound_used: Family<PoolLabel, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    outside: Gauges,
+    off: Gauges,
+    tenant_got: Family<TenantLabels, Gauge>,
+    tenant_due: Family<TenantLabels, Gauge>,
+    tenant_off_bound: Family<TenantLabels, Gauge>,
     tenant_lag: Family<TenantLabels, Gauge>,
     tenant_bound: Family<TenantLabels, Gauge>,
     worker_up: Family<WorkerLabels, Gauge>,
@@ -105,7 +111,7 @@ impl Seen {
 
     fn live(&self, labels: &PoolLabel, live: &Live) {
         self.capacity.get_or_create(labels).set(whole(live.capacity));
-        self.in_flight.get_or_create(labels).set(whole(live.flying));
+        self.in_flight.get_or_create(labels).set(whole(live.in_flight));
         self.queued.get_or_create(labels).set(whole(live.waiting));
         self.draining.get_or_create(labels).set(i64::from(live.draining));
         let counts = &live.counts;
@@ -133,14 +139,28 @@ impl Seen {
     }
 
     fn fairness(&self, labels: &PoolLabel, nodes: &[NodeFairness]) {
-        let all = || nodes.iter().flat_map(|node| &node.flows).map(Lag::of);
+        let all = || nodes.iter().flat_map(|node| &node.flows).filter_map(Lag::of);
         let most = |lag: Lag| lag.bound.map_or(0, |(_, most)| most);
         let largest = |values: &mut dyn Iterator<Item = i128>| whole(values.max().unwrap_or(0));
         self.lag.get_or_create(labels).set(largest(&mut all().map(|lag| lag.tokens)));
         self.bound.get_or_create(labels).set(largest(&mut all().map(most)));
         let used = all().filter_map(|lag| lag.bound_used_thousandths()).max().unwrap_or(0);
         self.bound_used.get_or_create(labels).set(used as f64 / 1000.0);
+        // drr promises no shares, and there a class may drift as far as it will.
+        let shares = nodes.iter().filter(|node| node.kind == "share").flat_map(|node| &node.flows);
+        let outside = shares.clone().filter(|flow| !flow.is_within_bound()).count();
+        self.outside.get_or_create(labels).set(whole(outside));
+        let off = shares.filter_map(FlowFairness::difference).map(i128::unsigned_abs).max();
+        self.off.get_or_create(labels).set(whole(off.unwrap_or(0)));
         let shown = if self.with_tenants { largest_of_tenants(nodes) } else { Vec::new() };
+        if self.with_tenants {
+            for (tenant, service) in furthest_tenants(nodes) {
+                let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
+                self.tenant_got.get_or_create(&labels).set(whole(service.got));
+                self.tenant_due.get_or_create(&labels).set(whole(service.due));
+                self.tenant_off_bound.get_or_create(&labels).set(whole(service.bound));
+            }
+        }
         for (tenant, lag) in shown {
             let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
             self.tenant_lag.get_or_create(&labels).set(whole(lag.tokens));
@@ -182,6 +202,17 @@ impl Seen {
         to.register_with_unit("pool_lag_bound", help, tokens(), self.bound);
         let help = "The most that any flow uses of its bound: above 1 is a bug";
         to.register("pool_lag_bound_used_ratio", help, self.bound_used);
+        let help = "Flows of share nodes that got more, or less, than they were due by more than their bound";
+        let flows = Unit::Other("flows".to_owned());
+        to.register_with_unit("pool_outside_bound", help, flows, self.outside);
+        let help = "The largest difference between what a flow of a share node got and what it was due";
+        to.register_with_unit("pool_difference", help, tokens(), self.off);
+        let help = "What a tenant was served; of the 50 tenants whose difference is largest";
+        to.register_with_unit("tenant_got", help, tokens(), self.tenant_got);
+        let help = "What that tenant was due by its weight";
+        to.register_with_unit("tenant_due", help, tokens(), self.tenant_due);
+        let help = "How far what that tenant got should be from what it was due, at most";
+        to.register_with_unit("tenant_difference_bound", help, tokens(), self.tenant_off_bound);
         let help = "What a tenant is owed; of the 50 tenants that are furthest from their share";
         to.register_with_unit("tenant_lag", help, tokens(), self.tenant_lag);
         let help = "How far behind that tenant could be now";
@@ -196,12 +227,37 @@ impl Seen {
 fn largest_of_tenants(nodes: &[NodeFairness]) -> Vec<(&str, Lag)> {
     let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
     let mut lags: Vec<(&str, Lag)> =
-        nodes.flat_map(|node| &node.flows).map(|flow| (&*flow.name, Lag::of(flow))).collect();
+        nodes.flat_map(|node| &node.flows).filter_map(|flow| Some((&*flow.name, Lag::of(flow)?))).collect();
     lags.sort_by_key(|(tenant, lag)| (std::cmp::Reverse(lag.tokens.unsigned_abs()), *tenant));
     let mut seen = std::collections::HashSet::new();
     lags.retain(|(tenant, _)| seen.insert(*tenant));
     lags.truncate(TENANTS_SHOWN);
     lags
+}
+
+/// What a tenant was served beside what it was due, in tokens.
+#[derive(Clone, Copy, Debug, Default)]
+struct Service {
+    got: i128,
+    due: i128,
+    bound: u128,
+}
+
+/// The tenants whose got is furthest from their due. A tenant that is in several nodes counts with all of them together.
+fn furthest_tenants(nodes: &[NodeFairness]) -> Vec<(&str, Service)> {
+    let mut tenants: BTreeMap<&str, Service> = BTreeMap::new();
+    let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
+    for flow in nodes.flat_map(|node| &node.flows) {
+        let Some(due) = flow.due else { continue };
+        let service = tenants.entry(&flow.name).or_default();
+        service.got = service.got.saturating_add(flow.got);
+        service.due = service.due.saturating_add(due.tokens);
+        service.bound = service.bound.saturating_add(due.bound);
+    }
+    let mut tenants: Vec<(&str, Service)> = tenants.into_iter().collect();
+    tenants.sort_by_key(|(_, service)| std::cmp::Reverse((service.got - service.due).unsigned_abs()));
+    tenants.truncate(TENANTS_SHOWN);
+    tenants
 }
 
 /// As far as a gauge goes.

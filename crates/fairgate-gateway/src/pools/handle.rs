@@ -38,7 +38,7 @@ pub(crate) struct Setup {
     pub(crate) by_class: bool,
     /// Whether the core is told of first tokens: only where a class counts what is in prefill.
     ///
-    /// Elsewhere it is not, so that a worker's "prefill" is the input of all that flies on it, and a request is placed
+    /// Elsewhere it is not, so that a worker's "prefill" is the input of all that is in flight on it, and a request is placed
     /// where the fewest tokens are in flight. Were first tokens told, a worker with many long answers under way would
     /// look as idle as an empty one.
     pub(crate) tells_first_token: bool,
@@ -57,7 +57,7 @@ pub struct WorkerView {
     pub name: String,
     /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `draining`.
     pub state: &'static str,
-    /// How many requests fly on it.
+    /// How many requests run on it.
     pub in_flight: u64,
     /// How many it takes; any number where absent.
     pub slots: Option<u64>,

@@ -1,4 +1,4 @@
-//! Names that clients give themselves. The core keeps a flow for ever, so how many names there may be is bounded.
+//! Names that clients give themselves. How many flows of its own a key may have is bounded.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -231,7 +231,7 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, upstreams: &HashMap<A
     }
 }
 
-/// A worker takes nothing more, and is forgotten once nothing flies on it.
+/// A worker takes nothing more, and is forgotten once nothing is in flight on it.
 async fn dismiss(pool: Arc<PoolHandle>, worker: Arc<Worker>) {
     let turned = |state| WorkerChange {
         name: (&*worker.upstream.name).into(),
@@ -259,7 +259,7 @@ fn retire(
         let pool = pool.clone();
         tokio::spawn(async move {
             if let Ok(drained) = pool.gate.drain(grace).await {
-                tracing::info!(pool = %pool.name, still_flying = drained.still_flying, "a pool is gone");
+                tracing::info!(pool = %pool.name, still_in_flight = drained.still_in_flight, "a pool is gone");
             }
         });
     }

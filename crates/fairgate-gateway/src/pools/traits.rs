@@ -1,7 +1,9 @@
 //! What a policy tree makes use of.
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{Inside, Node, Policy};
+use fairgate_core::policy::{Node, Policy};
+
+use crate::tree::nodes_inside;
 
 /// Whether any node shares by this attribute.
 pub(super) fn shares_by(policy: &Policy, by: Attribute) -> bool {
@@ -12,21 +14,13 @@ pub(super) fn shares_by(policy: &Policy, by: Attribute) -> bool {
 pub(super) fn counts_prefill(policy: &Policy) -> bool {
     any(policy.root(), &|node| match node {
         Node::Drr(drr) => drr.classes.iter().any(|class| class.busy.is_stated()),
-        Node::Share(_) | Node::Load(_) => false,
+        Node::Share(share) => share.classes.iter().any(|class| class.busy.is_stated()),
+        Node::Load(_) => false,
     })
 }
 
 fn any(node: &Node, is: &impl Fn(&Node) -> bool) -> bool {
-    let within = |inside: &Inside| match inside {
-        Inside::Queue(_) => false,
-        Inside::Node(node) => any(node, is),
-    };
-    is(node)
-        || match node {
-            Node::Drr(drr) => drr.classes.iter().any(|class| within(&class.inside)),
-            Node::Share(share) => within(&share.inside),
-            Node::Load(load) => within(&load.inside),
-        }
+    is(node) || nodes_inside(node).any(|node| any(node, is))
 }
 
 #[cfg(test)]
@@ -49,5 +43,11 @@ mod tests {
         assert!(!shares_by(&tree, Attribute::Session));
         assert!(counts_prefill(&tree));
         assert!(!counts_prefill(&policy(r#"{"share":{"by":"tenant"}}"#)));
+        let classes = policy(
+            r#"{"share":{"by":"class","classes":[
+                {"name":"a","weight":1},{"name":"b","weight":1,"busy_tokens":5,"inside":{"share":{"by":"key"}}}]}}"#,
+        );
+        assert!(counts_prefill(&classes));
+        assert!(shares_by(&classes, Attribute::Key));
     }
 }

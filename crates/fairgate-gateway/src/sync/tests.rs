@@ -23,13 +23,14 @@ fn directory() -> Directory {
 }
 
 /// By what, flow, weight, the directory's cap, the policy's cap.
-type Told = (&'static str, String, u64, Option<u64>, Option<u64>);
+type Told = (&'static str, String, Option<u64>, Option<u64>, Option<u64>);
 
 fn told(policy: &str) -> Vec<Told> {
     let directory = directory();
     let policy = parse_policy(policy).expect("a policy");
     let wish = |wish: &Wish<'_>| {
-        (wish.by.name(), wish.flow.to_owned(), wish.weight.get(), wish.cap, wish.policy_cap)
+        let weight = wish.weight.map(|weight| weight.get());
+        (wish.by.name(), wish.flow.to_owned(), weight, wish.cap, wish.policy_cap)
     };
     wishes(&directory, &policy).iter().map(wish).collect()
 }
@@ -40,15 +41,18 @@ fn only_what_a_policy_shares_by_is_told_to_it() {
     assert_eq!(
         tenants,
         [
-            ("tenant", "capped".to_owned(), 7, Some(4), Some(9)),
-            ("tenant", "free".to_owned(), 7, None, Some(9))
+            ("tenant", "capped".to_owned(), Some(7), Some(4), Some(9)),
+            ("tenant", "free".to_owned(), Some(7), None, Some(9))
         ]
     );
     // A class that is called like a group keeps its quantum: weights are for share nodes.
     let classes = r#"{"drr":{"by":"group","classes":[{"name":"a","quantum":800}]}}"#;
     assert_eq!(told(classes), []);
     let inside = r#"{"drr":{"by":"class","classes":[{"name":"x","quantum":8,"inside":{"share":{"by":"group"}}}]}}"#;
-    assert_eq!(told(inside), [("group", "a".to_owned(), 500, None, None)]);
+    assert_eq!(told(inside), [("group", "a".to_owned(), Some(500), None, None)]);
+    // Nor does the directory change what a share node says of a class.
+    let classes = r#"{"share":{"by":"group","classes":[{"name":"a","weight":3,"cap":2}]}}"#;
+    assert_eq!(told(classes), [("group", "a".to_owned(), None, None, Some(2))]);
 }
 
 #[test]
@@ -95,16 +99,21 @@ fn a_cap_that_a_policy_does_not_hold_in_all_is_noticed() {
     let both = share("tenant", &last("key"));
     assert_eq!(found(&both), []);
     assert_eq!(found(&share("group", &both)), []);
-    assert_eq!(found(&classes("group", &[&both, &both])), [], "a tenant is in one group");
-    assert_eq!(found(&classes("class", &[&both])), []);
-    assert_eq!(found(&classes("class", &[&both, &both])), [tenant, key]);
-    assert_eq!(found(&share("class", &both)), [tenant, key]);
+    assert_eq!(found(&classes("class", &[&both, &both])), [], "copies of a flow count together");
+    assert_eq!(found(&share("class", &both)), []);
+    assert_eq!(found(&share("key", &last("tenant"))), []);
+    assert_eq!(found(&share("tenant", &share("agent", &last("key")))), []);
     assert_eq!(found(&last("tenant")), [key]);
     assert_eq!(found(&last("group")), [tenant, key]);
-    assert_eq!(found(&share("key", &last("tenant"))), [tenant], "one of its keys has each");
-    assert_eq!(found(&share("tenant", &share("agent", &last("key")))), [key]);
     assert_eq!(found(&classes("group", &[&both, &last("key")])), [tenant]);
     assert_eq!(found(r#"{"load":{"by":"tenant"}}"#), [tenant, key], "only share nodes have caps");
+    let listed = |classes: &str| {
+        format!(r#"{{"share":{{"by":"tenant","classes":[{classes}],"inside":{{"share":{{"by":"key"}}}}}}}}"#)
+    };
+    let (one, other) = (r#"{"name":"capped","weight":1}"#, r#"{"name":"x","weight":1}"#);
+    assert_eq!(found(&listed(&format!("{other},{one}"))), []);
+    assert_eq!(found(&listed(&format!("{one},{other}"))), [tenant], "others are in the default class");
+    assert_eq!(found(&listed(other)), [tenant], "it is in a class with others");
     directory.tenants[0].limits = Limits::default();
     directory.keys[0].revoked_at = Some(UnixMicros(1));
     assert_eq!(unheld(&directory, &parse_policy(&last("group")).expect("a policy")), []);

@@ -1,17 +1,20 @@
 //! What the directory wants of a policy's flows.
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{Inside, Node, Policy, Share};
+use fairgate_core::policy::{Inside, Node, Policy};
 use fairgate_core::units::Weight;
 use fairgate_store::Directory;
+
+use crate::tree::{cap_of, insides, nodes_inside, weight_of};
 
 /// What one flow is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish<'a> {
     pub(super) by: Attribute,
     pub(super) flow: &'a str,
-    pub(super) weight: Weight,
-    /// How many may fly, where the directory says.
+    /// Its weight; none where every node that shares by it lists its classes, which have their own.
+    pub(super) weight: Option<Weight>,
+    /// How many may be in flight, where the directory says.
     pub(super) cap: Option<u64>,
     /// The weight that the policy gives it; none where its nodes differ.
     pub(super) policy_weight: Option<Weight>,
@@ -31,79 +34,70 @@ pub(super) fn wishes<'a>(directory: &'a Directory, policy: &Policy) -> Vec<Wish<
     let keys = directory.keys.iter().filter(|key| key.revoked_at.is_none());
     let keys = keys.map(|key| (Attribute::Key, key.id.as_str(), key.weight, key.limits.in_flight));
     let wish = |(by, flow, weight, cap)| {
-        let of_it = || nodes.iter().filter(move |node| node.by == by);
+        let of_it = || nodes.iter().filter(move |node| node.by() == by);
         let first = of_it().next()?;
-        let weight_in = |node: &Share| *node.weights.get(flow).unwrap_or(&node.default_weight);
-        let policy_weight = weight_in(first);
+        let policy_weight = weight_of(first, flow);
+        let agreed = of_it().all(|node| weight_of(node, flow) == policy_weight);
+        let is_weighed = of_it().any(|node| !has_classes(node));
         Some(Wish {
             by,
             flow,
-            weight: Weight::new(weight).ok()?,
+            weight: Weight::new(weight).ok().filter(|_| is_weighed),
             cap,
-            policy_weight: of_it()
-                .all(|node| weight_in(node) == policy_weight)
-                .then_some(policy_weight),
-            policy_cap: first.caps.get(flow).copied().or(first.default_cap),
+            policy_weight: policy_weight.filter(|_| agreed),
+            policy_cap: cap_of(first, flow),
         })
     };
     groups.chain(tenants).chain(keys).filter_map(wish).collect()
 }
 
-/// Tenants or keys that have an in-flight cap which this policy does not hold in all, with one of them: the core counts
-/// in each share node by itself, and there is none, or there are several that one flow can be in.
+fn has_classes(node: &Node) -> bool {
+    match node {
+        Node::Drr(_) => true,
+        Node::Share(share) => !share.classes.is_empty(),
+        Node::Load(_) => false,
+    }
+}
+
+/// Tenants or keys that have an in-flight cap which this policy does not hold, with one of each: some of their requests
+/// pass no share node by that attribute, or do so in a class with others.
 pub(super) fn unheld<'a>(directory: &'a Directory, policy: &Policy) -> Vec<(Attribute, &'a str)> {
-    let capped_tenant = directory.tenants.iter().find(|each| each.limits.in_flight.is_some());
-    let capped_key = directory
-        .keys
-        .iter()
-        .find(|key| key.revoked_at.is_none() && key.limits.in_flight.is_some());
-    let capped = [
-        (Attribute::Tenant, capped_tenant.map(|tenant| tenant.name.as_str())),
-        (Attribute::Key, capped_key.map(|key| key.id.as_str())),
-    ];
-    let unheld = |(by, flow): (Attribute, Option<&'a str>)| {
-        flow.filter(|_| !counts_once(policy.root(), by)).map(|flow| (by, flow))
-    };
-    capped.into_iter().filter_map(unheld).collect()
+    let root = policy.root();
+    let tenant = directory.tenants.iter().find(|each| {
+        each.limits.in_flight.is_some() && !is_held(root, Attribute::Tenant, &each.name)
+    });
+    let key = directory.keys.iter().find(|key| {
+        key.revoked_at.is_none()
+            && key.limits.in_flight.is_some()
+            && !is_held(root, Attribute::Key, &key.id)
+    });
+    let tenant = tenant.map(|tenant| (Attribute::Tenant, tenant.name.as_str()));
+    let key = key.map(|key| (Attribute::Key, key.id.as_str()));
+    tenant.into_iter().chain(key).collect()
 }
 
-/// Whether all that a flow has in flight is counted in one share node, whichever way it goes down the tree.
-fn counts_once(node: &Node, by: Attribute) -> bool {
-    if node.by() == by {
-        return matches!(node, Node::Share(_));
+/// Whether every way down the tree passes a share node in which this is a flow of its own. The core counts all of them
+/// together.
+fn is_held(node: &Node, by: Attribute, flow: &str) -> bool {
+    if let Node::Share(share) = node
+        && share.by == by
+    {
+        let is_default = match &share.default {
+            Some(default) => **default == *flow,
+            None => share.classes.first().is_some_and(|class| *class.name == *flow),
+        };
+        let is_listed = share.classes.iter().any(|class| *class.name == *flow);
+        return share.classes.is_empty() || is_listed && !is_default;
     }
-    // A tenant is in one group, and a key in one tenant: such a node above splits nobody.
-    let whole = match node.by() {
-        Attribute::Group => true,
-        Attribute::Tenant => by == Attribute::Key,
-        _ => false,
-    };
-    let within = |inside: &Inside| match inside {
+    insides(node).into_iter().all(|inside| match inside {
         Inside::Queue(_) => false,
-        Inside::Node(node) => counts_once(node, by),
-    };
-    match node {
-        Node::Drr(drr) => {
-            (whole || drr.classes.len() == 1)
-                && drr.classes.iter().all(|class| within(&class.inside))
-        }
-        Node::Share(share) => whole && within(&share.inside),
-        Node::Load(load) => whole && within(&load.inside),
-    }
+        Inside::Node(node) => is_held(node, by, flow),
+    })
 }
 
-fn share_nodes<'p>(node: &'p Node, found: &mut Vec<&'p Share>) {
-    let mut inside = |inside: &'p Inside| {
-        if let Inside::Node(node) = inside {
-            share_nodes(node, found);
-        }
-    };
-    match node {
-        Node::Drr(drr) => drr.classes.iter().for_each(|class| inside(&class.inside)),
-        Node::Load(load) => inside(&load.inside),
-        Node::Share(share) => {
-            inside(&share.inside);
-            found.push(share);
-        }
+fn share_nodes<'p>(node: &'p Node, found: &mut Vec<&'p Node>) {
+    nodes_inside(node).for_each(|inside| share_nodes(inside, found));
+    if let Node::Share(_) = node {
+        found.push(node);
     }
 }

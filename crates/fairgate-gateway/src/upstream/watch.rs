@@ -26,7 +26,7 @@ pub(crate) struct Watcher {
 pub(crate) struct Employer {
     pub(crate) pool: Arc<str>,
     pub(crate) gate: Gate,
-    /// What flies on that worker.
+    /// What is in flight on that worker.
     pub(crate) in_flight: InFlight,
 }
 

@@ -150,11 +150,11 @@ impl Fixture {
     }
 
     /// Waits until the pool has that many in flight and waiting.
-    pub(crate) async fn until(&self, flying: u64, waiting: u64) {
+    pub(crate) async fn until(&self, in_flight: u64, waiting: u64) {
         let gate = &self.app().pools.all()[0].gate;
         loop {
             let live = gate.live().await.expect("a pool");
-            if (live.flying, live.waiting) == (flying, waiting) {
+            if (live.in_flight, live.waiting) == (in_flight, waiting) {
                 return;
             }
             tokio::task::yield_now().await;

@@ -53,7 +53,7 @@ async fn a_reservation_that_does_not_fit_gives_the_slot_back_and_a_spent_budget_
     assert_eq!(second.header("x-should-retry"), None);
     assert_eq!(second.header("retry-after"), Some("2"));
     assert!(!upstream.has_call());
-    house.until(|live| live.flying == 1).await;
+    house.until(|live| live.in_flight == 1).await;
     call.answer(200, "application/json", usage(10, 990));
     assert_eq!(first.await.unwrap().status, StatusCode::OK);
     // All is used: refused before it is submitted.

@@ -242,7 +242,7 @@ async fn a_client_that_leaves_while_it_waits_is_charged_nothing() {
     let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
     let addr = house.gateway.addr();
     let first = post(CHAT, &chat(false)).key(&house.key);
-    let flying = tokio::spawn(async move { first.ask(addr).await });
+    let in_flight = tokio::spawn(async move { first.ask(addr).await });
     let call = upstream.call().await;
     let second = post(CHAT, &chat(false)).key(&house.key);
     let waiting = tokio::spawn(async move { second.ask(addr).await });
@@ -251,9 +251,9 @@ async fn a_client_that_leaves_while_it_waits_is_charged_nothing() {
     let row = house.rows_soon(1).await.pop().unwrap();
     assert_eq!((row.outcome, row.status, row.charged), (Outcome::ClientLeft, 499, 0));
     assert_eq!((row.usage, row.worker), (UsageSource::None, None));
-    house.until(|live| live.waiting == 0 && live.flying == 1).await;
+    house.until(|live| live.waiting == 0 && live.in_flight == 1).await;
     call.answer(200, "application/json", "{}");
-    assert_eq!(flying.await.unwrap().status, StatusCode::OK);
+    assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
     assert!(!upstream.has_call());
     assert_eq!(house.rows().await.len(), 2);
     house.close().await;

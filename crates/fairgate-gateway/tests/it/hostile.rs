@@ -264,7 +264,7 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
         let chat = chat.clone();
         async move { chat.ask(addr).await }
     });
-    house.until(|live| live.flying == 1).await;
+    house.until(|live| live.in_flight == 1).await;
     let second = tokio::spawn({
         let chat = chat.clone();
         async move { chat.ask(addr).await }

@@ -110,7 +110,7 @@ async fn so_many_requests_and_bytes_may_wait() {
         let call = upstream.call().await;
         answers.extend([ask(&house, &house.key), ask(&house, &house.key)]);
         house.until(|live| live.waiting == 2).await;
-        // What flies does not wait, so two wait beside it and the next is refused.
+        // What is in flight does not wait, so two wait beside it and the next is refused.
         let wait = told(&ask(&house, &house.key).await.unwrap(), code);
         assert!((1..=60).contains(&wait), "{wait} s");
         answers.push(asking(&house, post(CHAT, &chat("others")).key(&other)));
@@ -152,7 +152,7 @@ async fn most_at_once(house: &House, upstream: &mut Scripted, all: u64, mark: &s
             let known = live.counts.granted + live.waiting == all;
             if known
                 && came(&held) == live.counts.granted
-                && live.flying == live.counts.granted - served
+                && live.in_flight == live.counts.granted - served
             {
                 break;
             }
@@ -171,7 +171,7 @@ async fn most_at_once(house: &House, upstream: &mut Scripted, all: u64, mark: &s
 }
 
 #[tokio::test]
-async fn so_many_of_a_tenant_fly_at_once_whatever_its_keys() {
+async fn so_many_of_a_tenant_run_at_once_whatever_its_keys() {
     let mut upstream = Scripted::start().await;
     let limits = Limits { in_flight: Some(2), ..Limits::default() };
     let house = limited(&upstream.url(), 8, limits).await;
@@ -192,7 +192,7 @@ async fn so_many_of_a_tenant_fly_at_once_whatever_its_keys() {
 }
 
 #[tokio::test]
-async fn so_many_of_a_key_fly_at_once_and_its_sisters_have_the_rest() {
+async fn so_many_of_a_key_run_at_once_and_its_sisters_have_the_rest() {
     let mut upstream = Scripted::start().await;
     let house = limited(&upstream.url(), 8, Limits::default()).await;
     let one = Limits { in_flight: Some(1), ..Limits::default() };

@@ -25,17 +25,17 @@ fn chat(stream: bool) -> Value {
 }
 
 #[tokio::test]
-async fn a_drain_lets_finish_what_flies_and_refuses_what_waits() {
+async fn a_drain_finishes_what_is_in_flight_and_refuses_what_waits() {
     let mut upstream = Scripted::start().await;
     let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
     let (addr, store) = (house.gateway.addr(), house.store.clone());
     let question = post(CHAT, &chat(true)).key(&house.key);
-    let flying = tokio::spawn({
+    let in_flight = tokio::spawn({
         let question = question.clone();
         async move { question.begin(addr).await }
     });
     let pieces = upstream.call().await.stream("text/event-stream");
-    let mut body = flying.await.unwrap().into_body();
+    let mut body = in_flight.await.unwrap().into_body();
     let waiting = tokio::spawn({
         let question = question.clone();
         async move { question.ask(addr).await }
@@ -54,7 +54,7 @@ async fn a_drain_lets_finish_what_flies_and_refuses_what_waits() {
     assert!(!app.phase.is_serving());
     let rows_now = rows(&store).await;
     assert_eq!((rows_now.len(), rows_now[0].code.as_deref()), (1, Some("draining")));
-    // Nobody new is met, and what flies goes on to its end.
+    // Nobody new is met, and what is in flight goes on to its end.
     assert!(tokio::net::TcpStream::connect(addr).await.is_err());
     pieces
         .send("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n".into())
@@ -67,7 +67,7 @@ async fn a_drain_lets_finish_what_flies_and_refuses_what_waits() {
     assert!(text.ends_with(b"data: [DONE]\n\n"));
     drop(body);
     let (drained, folder) = ledger.await.unwrap();
-    assert_eq!((drained.connections_cut, drained.still_flying), (0, 0), "{drained:?}");
+    assert_eq!((drained.connections_cut, drained.still_in_flight), (0, 0), "{drained:?}");
     let (store, _) = Store::open(
         &format!("sqlite:{}", folder.0.join("fairgate.db").display()),
         StoreOptions::default(),
@@ -90,7 +90,7 @@ async fn what_does_not_finish_in_time_is_cut_and_has_its_row() {
     assert!(piece(&mut body).await.is_some());
     let folder = house.folder;
     let drained = house.gateway.drain(Duration::from_millis(100)).await;
-    assert_eq!((drained.still_flying, drained.problems.len()), (0, 0));
+    assert_eq!((drained.still_in_flight, drained.problems.len()), (0, 0));
     let (store, resolved) = Store::open(
         &format!("sqlite:{}", folder.0.join("fairgate.db").display()),
         StoreOptions::default(),
@@ -185,13 +185,13 @@ async fn a_bad_configuration_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_removed_finishes_what_flies_on_it() {
+async fn a_worker_that_is_removed_finishes_what_runs_on_it() {
     let mut old = Scripted::start().await;
     let new = sim();
     let house = house(&old.url()).await;
     let addr = house.gateway.addr();
     let question = post(CHAT, &chat(false)).key(&house.key);
-    let flying = tokio::spawn({
+    let in_flight = tokio::spawn({
         let question = question.clone();
         async move { question.ask(addr).await }
     });
@@ -203,7 +203,7 @@ async fn a_worker_that_is_removed_finishes_what_flies_on_it() {
     assert_eq!(question.ask(addr).await.status, StatusCode::OK);
     assert_eq!(new.stats().requests, 1);
     call.answer(200, "application/json", "{\"id\":\"old\"}");
-    assert_eq!(flying.await.unwrap().json()["id"], "old");
+    assert_eq!(in_flight.await.unwrap().json()["id"], "old");
     assert_eq!(house.rows().await.len(), 2);
     house.close().await;
     new.stop().await;
@@ -315,9 +315,9 @@ async fn a_drain_that_is_cut_short_settles_what_flew() {
     let house = house_with(&upstream.url(), |_| {}).await;
     let addr = house.gateway.addr();
     let question = post(CHAT, &chat(true)).key(&house.key);
-    let flying = tokio::spawn(async move { question.begin(addr).await });
+    let in_flight = tokio::spawn(async move { question.begin(addr).await });
     let pieces = upstream.call().await.stream("text/event-stream");
-    let body = flying.await.unwrap().into_body();
+    let body = in_flight.await.unwrap().into_body();
     let url = config(&house.folder, "http://unused").store.url.expose().to_owned();
     let drained = async { house.gateway.drain(Duration::from_secs(600)).await };
     let hurry = async {
@@ -330,7 +330,7 @@ async fn a_drain_that_is_cut_short_settles_what_flew() {
     let (drained, ()) = tokio::time::timeout(SOON, async { tokio::join!(drained, hurry) })
         .await
         .expect("it ends long before its grace");
-    assert_eq!((drained.still_flying, drained.problems.len()), (0, 0));
+    assert_eq!((drained.still_in_flight, drained.problems.len()), (0, 0));
     drop((body, pieces));
     let (store, _) = Store::open(&url, StoreOptions::default()).await.unwrap();
     let rows = rows(&store).await;

@@ -14,7 +14,7 @@ fn chat(content: &str) -> Value {
     json!({"model": "sim", "messages": [{"role": "user", "content": content}], "max_tokens": 9})
 }
 
-/// Has one request fly and two wait, changes the directory, and sees what becomes of them.
+/// Has one request in flight and two waiting, changes the directory, and sees what becomes of them.
 async fn refused_after(change: impl FnOnce(String) -> Change, status: StatusCode, code: &str) {
     let mut upstream = Scripted::start().await;
     let folder = Folder::new();
@@ -28,7 +28,7 @@ async fn refused_after(change: impl FnOnce(String) -> Change, status: StatusCode
         let question = post(CHAT, &chat(content)).key(key);
         tokio::spawn(async move { question.ask(addr).await })
     };
-    let flying = ask(&house.key, "rivers");
+    let in_flight = ask(&house.key, "rivers");
     let call = upstream.call().await;
     let waiting = [ask(&house.key, "rivers"), ask(&house.key, "rivers")];
     house.until(|live| live.waiting == 2).await;
@@ -37,9 +37,9 @@ async fn refused_after(change: impl FnOnce(String) -> Change, status: StatusCode
     let directory = house.store.directory().await.unwrap();
     let key = directory.keys.iter().find(|key| key.tenant == "acme").unwrap();
     house.change(change(key.id.clone())).await;
-    // What flies goes on.
+    // What is in flight goes on.
     call.answer(200, "application/json", "{}");
-    assert_eq!(flying.await.unwrap().status, StatusCode::OK);
+    assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
     // The only other request that comes is the one that may.
     let call = upstream.call().await;
     assert!(String::from_utf8_lossy(call.request.body()).contains("others"));

@@ -167,12 +167,12 @@ impl House {
         tokio::time::timeout(SOON, found).await.expect("the rows come")
     }
 
-    /// Waits until nothing waits or flies in the first pool.
+    /// Waits until nothing waits or is in flight in the first pool.
     pub async fn quiet(&self) {
         let quiet = async {
             loop {
                 let live = self.gateway.app().pools.all()[0].gate.live().await.unwrap();
-                if live.flying == 0 && live.waiting == 0 {
+                if live.in_flight == 0 && live.waiting == 0 {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::read::fault::{Fault, printable};
 
 /// How deep objects and lists may be nested in one line. The deepest policy tree
-/// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) drr nodes) needs four levels per node, 256 in all.
+/// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) nodes with classes) needs four levels per node, 256 in all.
 pub const MAX_NESTING: usize = 512;
 
 /// A place in a JSON text.
@@ -172,18 +172,41 @@ impl<'a> Cursor<'a> {
         self.record(known, 0, each)
     }
 
+    /// Reads such an object. Earlier versions knew the fields in `removed`, each given with what to do instead.
+    pub(crate) fn object_with_removed(
+        &mut self,
+        known: &'static [&'static str],
+        removed: &[(&str, &str)],
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.fields(known, 0, removed, each)
+    }
+
     /// Reads such an object, of whose known fields the first `required` must be there.
     pub(crate) fn record(
         &mut self,
         known: &'static [&'static str],
         required: usize,
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        self.fields(known, required, &[], each)
+    }
+
+    fn fields(
+        &mut self,
+        known: &'static [&'static str],
+        required: usize,
+        removed: &[(&str, &str)],
         mut each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut seen = 0u64;
         let mut next = 0;
         self.map(|name, cursor| {
             let Some(i) = find(known, name, next) else {
-                return Err(cursor.fault(format!("unknown; known here: {}", known.join(", "))));
+                return Err(match removed.iter().find(|(removed, _)| *removed == name) {
+                    Some((_, advice)) => cursor.fault(format!("was removed: {advice}")),
+                    None => cursor.fault(format!("unknown; known here: {}", known.join(", "))),
+                });
             };
             if seen & 1 << i != 0 {
                 return Err(cursor.fault("given twice"));

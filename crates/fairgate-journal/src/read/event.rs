@@ -1,10 +1,11 @@
 //! The events.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use fairgate_core::attribute::Attribute;
+use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
-use fairgate_core::units::{Micros, Tokens};
+use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
 use crate::read::cursor::Cursor;
 use crate::read::fault::Fault;
@@ -16,17 +17,32 @@ use crate::read::worker::{self, texts};
 /// The fields of each event, all of them with the two that [`fields`] takes care of.
 const TICK: &[&str] = &["at", "event"];
 const ID: &[&str] = &["at", "event", "id"];
-const RELEASE: &[&str] = &["at", "event", "id", "tokens"];
+const RELEASE: &[&str] = &["at", "event", "id", "tokens", "quota"];
 const FLOW: &[&str] = &["at", "event", "by", "flow"];
 const WEIGHT: &[&str] = &["at", "event", "by", "flow", "weight"];
 const CAP: &[&str] = &["at", "event", "by", "flow", "slots"];
 const CAPACITY: &[&str] = &["at", "event", "slots"];
 const POLICY: &[&str] = &["at", "event", "policy"];
-const WORKER: &[&str] =
-    &["at", "event", "name", "state", "ranks", "slots", "taints", "batch_tokens"];
+const WORKER: &[&str] = &[
+    "at",
+    "event",
+    "name",
+    "state",
+    "ranks",
+    "slots",
+    "taints",
+    "batch_tokens",
+    "tier",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "burst_seconds",
+    "requests_remaining",
+    "tokens_remaining",
+    "pause_until",
+];
 const SUBMIT: &[&str] = &[
     "at", "event", "id", "class", "tenant", "group", "key", "agent", "project", "session", "cost",
-    "priority", "weight", "input", "cached", "pin", "allow", "requires",
+    "priority", "weight", "input", "cached", "pin", "allow", "requires", "quota",
 ];
 const PIN: &[&str] = &["worker", "rank"];
 
@@ -80,14 +96,12 @@ fn fields<'a>(
 }
 
 fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
-    let mut submit = Submit::new("");
-    let mut named = false;
+    let mut id = None;
+    let mut texts_by_attribute = AttributeTexts::default();
+    let mut submit = blank();
     fields(cursor, SUBMIT, |field, cursor| {
         match field {
-            "id" => {
-                submit.id = cursor.text()?.into();
-                named = true;
-            }
+            "id" => id = Some(cursor.text()?.into()),
             "cost" => submit.cost = Some(tokens(cursor)?),
             "priority" => submit.priority = signed(cursor)?,
             "weight" => submit.weight = task_weight(cursor)?,
@@ -96,17 +110,50 @@ fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
             "pin" => submit.pin = Some(pin(cursor)?),
             "allow" => submit.allow = Some(texts(cursor)?),
             "requires" => submit.requires = texts(cursor)?,
-            _ => {
-                if let Some(attribute) = Attribute::from_name(field) {
-                    submit.attributes.set(attribute, cursor.text()?.into());
-                }
-            }
+            "quota" => submit.quota = Some(tokens(cursor)?),
+            _ => texts_by_attribute.read(field, cursor)?,
         }
         Ok(())
     })?;
-    match named {
-        true => Ok(Event::Submit(Box::new(submit))),
-        false => Err(cursor.missing("id")),
+    submit.id = id.ok_or_else(|| cursor.missing("id"))?;
+    submit.attributes = texts_by_attribute.pack();
+    Ok(Event::Submit(Box::new(submit)))
+}
+
+/// A request of which nothing is known yet. Unlike [`Submit::new`] it allocates nothing.
+fn blank() -> Submit {
+    Submit {
+        id: Arc::default(),
+        attributes: Attributes::none(),
+        cost: None,
+        priority: 0,
+        weight: TaskWeight::ONE,
+        input: None,
+        cached: Vec::new(),
+        pin: None,
+        allow: None,
+        requires: Vec::new(),
+        quota: None,
+    }
+}
+
+/// The texts of a request's attributes, gathered so that they are packed once.
+#[derive(Default)]
+pub(crate) struct AttributeTexts<'a>([Option<Cow<'a, str>>; Attribute::ALL.len()]);
+
+impl<'a> AttributeTexts<'a> {
+    /// Reads the attribute that is called like the field.
+    pub(crate) fn read(&mut self, field: &str, cursor: &mut Cursor<'a>) -> Result<(), Fault> {
+        match Attribute::from_name(field) {
+            Some(attribute) => self.0[attribute as usize] = Some(cursor.text()?),
+            None => cursor.skip()?,
+        }
+        Ok(())
+    }
+
+    /// The attributes that were read.
+    pub(crate) fn pack(&self) -> Attributes {
+        Attributes::of(self.0.each_ref().map(Option::as_deref))
     }
 }
 
@@ -147,17 +194,19 @@ pub(crate) fn pin(cursor: &mut Cursor<'_>) -> Result<Pin, Fault> {
 fn release(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
     let mut id = None;
     let mut used = None;
+    let mut quota = None;
     fields(cursor, RELEASE, |field, cursor| {
         match field {
             "id" => id = Some(cursor.text()?.into()),
-            _ => used = Some(tokens(cursor)?),
+            "tokens" => used = Some(tokens(cursor)?),
+            _ => quota = Some(tokens(cursor)?),
         }
         Ok(())
     })?;
-    Ok(Event::Release { id: id.ok_or_else(|| cursor.missing("id"))?, tokens: used })
+    Ok(Event::Release { id: id.ok_or_else(|| cursor.missing("id"))?, tokens: used, quota })
 }
 
-fn only_id(cursor: &mut Cursor<'_>) -> Result<Box<str>, Fault> {
+fn only_id(cursor: &mut Cursor<'_>) -> Result<Arc<str>, Fault> {
     let mut id = None;
     fields(cursor, ID, |_, cursor| {
         id = Some(cursor.text()?.into());

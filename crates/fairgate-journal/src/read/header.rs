@@ -4,8 +4,9 @@ use fairgate_core::event::PoolConfig;
 use fairgate_core::policy::{BusyThresholds, Policy};
 use fairgate_core::units::Micros;
 
+use crate::clock::Clock;
 use crate::error::JournalError;
-use crate::read::cursor::Cursor;
+use crate::read::cursor::{Cursor, Kind};
 use crate::read::fault::Fault;
 use crate::read::number::{count, fraction, tokens};
 use crate::read::policy::policy;
@@ -19,7 +20,13 @@ pub const VERSION: u64 = 1;
 /// The field of the first line that says that this is a journal, and of which version.
 pub(crate) const VERSION_FIELD: &str = "fairgate_journal";
 
-const HEADER: &[&str] = &[VERSION_FIELD, "pool", "snapshot"];
+/// What the time was called in every snapshot of the first edition, and in none since.
+const FIRST_EDITION_FIELD: &str = "now";
+const FIRST_EDITION: &str = "is of the first edition, whose counters mean something else. Start with a new state \
+     file or journal: counters start at 0. The version that wrote this one can still read it";
+
+const HEADER: &[&str] = &[VERSION_FIELD, "clock", "pool", "snapshot"];
+const CLOCK: &[&str] = &["at", "unix_us"];
 const POOL: &[&str] = &[
     "capacity",
     "policy",
@@ -48,7 +55,7 @@ fn read_policy(text: &str) -> Result<Policy, Fault> {
         cursor.skip()
     })?;
     if is_header {
-        return Ok(match header(text)? {
+        return Ok(match header(text)?.0 {
             Start::Fresh(config) => config.policy,
             Start::Snapshot(snapshot) => snapshot.policy,
         });
@@ -72,7 +79,7 @@ pub(crate) fn walk<'a>(
 }
 
 /// Reads a journal's first line.
-pub(crate) fn header(text: &str) -> Result<Start, Fault> {
+pub(crate) fn header(text: &str) -> Result<(Start, Option<Clock>), Fault> {
     // The version first, wherever it stands: what else a header may hold depends on it.
     let mut version = None;
     walk(text, |name, cursor| match name {
@@ -80,6 +87,7 @@ pub(crate) fn header(text: &str) -> Result<Start, Fault> {
             version = Some(check_version(cursor)?);
             Ok(())
         }
+        "snapshot" => check_edition(cursor),
         _ => cursor.skip(),
     })?;
     let mut cursor = Cursor::new(text);
@@ -87,9 +95,11 @@ pub(crate) fn header(text: &str) -> Result<Start, Fault> {
         return Err(cursor.fault("is missing: not a journal").in_field(VERSION_FIELD));
     }
     let mut start = None;
+    let mut stated_clock = None;
     cursor.object(HEADER, |field, cursor| {
         match field {
             VERSION_FIELD => return cursor.skip(),
+            "clock" => stated_clock = Some(clock(cursor)?),
             _ if start.is_some() => {
                 return Err(cursor.fault("pool and snapshot exclude each other"));
             }
@@ -98,7 +108,19 @@ pub(crate) fn header(text: &str) -> Result<Start, Fault> {
         }
         Ok(())
     })?;
-    start.ok_or_else(|| cursor.missing("pool"))
+    Ok((start.ok_or_else(|| cursor.missing("pool"))?, stated_clock))
+}
+
+fn clock(cursor: &mut Cursor<'_>) -> Result<Clock, Fault> {
+    let (mut at, mut unix_us) = (0, 0);
+    cursor.record(CLOCK, 2, |field, cursor| {
+        match field {
+            "at" => at = count(cursor)?,
+            _ => unix_us = count(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok(Clock { at: Micros(at), unix_us })
 }
 
 fn check_version(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
@@ -109,6 +131,24 @@ fn check_version(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
             let problem = format!("version {other} is not known; this program reads {VERSION}");
             Err(Fault::new(mark, problem))
         }
+    }
+}
+
+/// Passes over a snapshot, but refuses one of the first edition of the rules. It would lack fields here and there; one
+/// sentence says what to do about all of them.
+fn check_edition(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+    let mark = cursor.mark();
+    if cursor.kind()? != Kind::Object {
+        return cursor.skip();
+    }
+    let mut is_first = false;
+    cursor.map(|name, cursor| {
+        is_first |= name == FIRST_EDITION_FIELD;
+        cursor.skip()
+    })?;
+    match is_first {
+        true => Err(Fault::new(mark, FIRST_EDITION)),
+        false => Ok(()),
     }
 }
 

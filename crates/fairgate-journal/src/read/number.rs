@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_core::units::{Alpha, Fraction, OutOfRange, TaskWeight, Tokens, Weight};
+use fairgate_core::units::{
+    Alpha, BurstSeconds, Fraction, OutOfRange, PerMinute, TaskWeight, Tokens, Weight,
+};
 
 use crate::read::cursor::Cursor;
 use crate::read::fault::{Fault, printable};
@@ -25,11 +27,27 @@ pub(crate) fn small_count(cursor: &mut Cursor<'_>, most: u32) -> Result<u32, Fau
     u32::try_from(value).map_err(|_| Fault::new(mark, format!("must be at most {most}")))
 }
 
+/// Reads an integer of 1 or more.
+pub(crate) fn positive(cursor: &mut Cursor<'_>) -> Result<u64, Fault> {
+    integer(cursor, 1, u64::MAX)
+}
+
+/// Reads a rate: an integer of 1 or more.
+pub(crate) fn per_minute(cursor: &mut Cursor<'_>) -> Result<PerMinute, Fault> {
+    let mark = cursor.mark();
+    PerMinute::new(positive(cursor)?).map_err(|out| Fault::new(mark, out.to_string()))
+}
+
+/// Reads a burst: an integer from 1 to 60.
+pub(crate) fn burst_seconds(cursor: &mut Cursor<'_>) -> Result<BurstSeconds, Fault> {
+    let mark = cursor.mark();
+    BurstSeconds::new(integer(cursor, 1, 60)?).map_err(|out| Fault::new(mark, out.to_string()))
+}
+
 /// Reads a weight: an integer of 1 or more.
 pub(crate) fn weight(cursor: &mut Cursor<'_>) -> Result<Weight, Fault> {
     let mark = cursor.mark();
-    let value = integer(cursor, 1, u64::MAX)?;
-    Weight::new(value).map_err(|out| Fault::new(mark, out.to_string()))
+    Weight::new(positive(cursor)?).map_err(|out| Fault::new(mark, out.to_string()))
 }
 
 /// Reads a counter that may be larger than any ordinary number: the decimal digits of it, as text.

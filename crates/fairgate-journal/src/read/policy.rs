@@ -1,36 +1,43 @@
 //! The policy tree.
 
-use std::collections::BTreeMap;
+mod class;
+
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{
-    BusyThresholds, Class, ClassLimits, DEFAULT_WEIGHT, Drr, Inside, Load, MAX_DEPTH, Node, Order,
-    Policy, PolicyProblem, Share,
+    Drr, Inside, Load, MAX_DEPTH, Node, Order, Policy, PolicyProblem, Queue, Share,
 };
-use fairgate_core::units::{Alpha, Weight};
+use fairgate_core::units::{Alpha, Micros};
 
-use crate::read::cursor::Cursor;
+use crate::read::cursor::{Cursor, Kind};
 use crate::read::fault::Fault;
-use crate::read::number::{alpha, count, fraction, tokens, weight};
+use crate::read::number::{alpha, count, weight};
 
 const NODES: &[&str] = &["drr", "share", "load"];
-const DRR: &[&str] = &["by", "classes", "default", "settle"];
-const CLASS: &[&str] = &[
-    "name",
-    "quantum",
+const DRR: &[&str] = &["by", "classes", "default"];
+/// What to do without `settle`, which charged a class for what its requests really used.
+const SETTLE: (&str, &str) = (
+    "settle",
+    "it did not make real usage follow the quanta. Where usage must follow weights, use \
+     {\"share\":{\"by\":…,\"classes\":[{\"name\":…,\"weight\":…},…]}}; for drr by stated costs, leave settle out",
+);
+const SHARE: &[&str] = &[
+    "by",
+    "classes",
+    "default",
+    "weights",
+    "default_weight",
+    "caps",
+    "default_cap",
+    "partition",
     "queue",
     "inside",
-    "busy_tokens",
-    "busy_fraction",
-    "limit_requests_per_worker",
-    "limit_input_tokens_per_worker",
-    "limit_cached_tokens_per_worker",
 ];
-const SHARE: &[&str] =
-    &["by", "weights", "default_weight", "caps", "default_cap", "partition", "queue", "inside"];
 const LOAD: &[&str] =
     &["by", "alpha", "optimize_for", "auto_tune", "max_wait_ticks", "queue", "inside"];
+
+const QUEUE: &[&str] = &["order", "max_wait_us"];
 
 /// The names of an alpha in `optimize_for`.
 const GOALS: [(&str, Alpha); 3] =
@@ -81,13 +88,11 @@ fn drr(cursor: &mut Cursor<'_>, depth: usize) -> Result<Drr, Fault> {
     let mut by = None;
     let mut classes = None;
     let mut default = None;
-    let mut settle = false;
-    cursor.object(DRR, |field, cursor| {
+    cursor.object_with_removed(DRR, &[SETTLE], |field, cursor| {
         match field {
             "by" => by = Some(attribute(cursor)?),
-            "classes" => classes = Some(cursor.list(|cursor| class(cursor, depth))?),
-            "default" => default = Some(cursor.text()?.into()),
-            _ => settle = cursor.bool()?,
+            "classes" => classes = Some(cursor.list(|cursor| class::drr_class(cursor, depth))?),
+            _ => default = Some(cursor.text()?.into()),
         }
         Ok(())
     })?;
@@ -95,74 +100,43 @@ fn drr(cursor: &mut Cursor<'_>, depth: usize) -> Result<Drr, Fault> {
         by: by.ok_or_else(|| cursor.missing("by"))?,
         classes: classes.ok_or_else(|| cursor.missing("classes"))?,
         default,
-        settle,
-    })
-}
-
-fn class(cursor: &mut Cursor<'_>, depth: usize) -> Result<Class, Fault> {
-    let mut name = None;
-    let mut quantum = None;
-    let mut inside = None;
-    let mut busy = BusyThresholds::default();
-    let mut limits = ClassLimits::default();
-    cursor.object(CLASS, |field, cursor| {
-        match field {
-            "name" => name = Some(cursor.text()?.into()),
-            "quantum" => quantum = Some(weight(cursor)?),
-            "queue" | "inside" => inside = Some(inside_field(&inside, field, cursor, depth)?),
-            "busy_tokens" => busy.tokens = Some(tokens(cursor)?),
-            "busy_fraction" => busy.fraction = Some(fraction(cursor)?),
-            "limit_requests_per_worker" => limits.requests_per_worker = Some(count(cursor)?),
-            "limit_input_tokens_per_worker" => {
-                limits.input_tokens_per_worker = Some(tokens(cursor)?);
-            }
-            _ => limits.cached_tokens_per_worker = Some(tokens(cursor)?),
-        }
-        Ok(())
-    })?;
-    Ok(Class {
-        name: name.ok_or_else(|| cursor.missing("name"))?,
-        quantum: quantum.ok_or_else(|| cursor.missing("quantum"))?,
-        inside: inside.unwrap_or(DEFAULT_INSIDE),
-        busy,
-        limits,
     })
 }
 
 fn share(cursor: &mut Cursor<'_>, depth: usize) -> Result<Share, Fault> {
-    let mark = cursor.mark();
     let mut by = None;
-    let mut weights = BTreeMap::new();
-    let mut default_weight = None;
-    let mut caps = BTreeMap::new();
-    let mut default_cap = None;
-    let mut partition = false;
+    let mut classes = None;
+    let mut beside_classes = None;
+    let mut share = Share::new(Attribute::Class);
     let mut inside = None;
     cursor.object(SHARE, |field, cursor| {
+        if let "weights" | "default_weight" | "caps" = field {
+            beside_classes.get_or_insert((field, cursor.mark()));
+        }
         match field {
             "by" => by = Some(attribute(cursor)?),
-            "weights" => weights = cursor.by_name(weight)?,
-            "default_weight" => default_weight = Some(weight(cursor)?),
-            "caps" => caps = cursor.by_name(count)?,
-            "default_cap" => default_cap = Some(count(cursor)?),
-            "partition" => partition = cursor.bool()?,
+            "classes" => classes = Some(class::share_classes(cursor, depth)?),
+            "default" => share.default = Some(cursor.text()?.into()),
+            "weights" => share.weights = cursor.by_name(weight)?,
+            "default_weight" => share.default_weight = weight(cursor)?,
+            "caps" => share.caps = cursor.by_name(count)?,
+            "default_cap" => share.default_cap = Some(count(cursor)?),
+            "partition" => share.partition = cursor.bool()?,
             _ => inside = Some(inside_field(&inside, field, cursor, depth)?),
         }
         Ok(())
     })?;
-    let default_weight = match default_weight {
-        Some(weight) => weight,
-        None => Weight::new(DEFAULT_WEIGHT).map_err(|out| Fault::new(mark, out.to_string()))?,
-    };
-    Ok(Share {
-        by: by.ok_or_else(|| cursor.missing("by"))?,
-        weights,
-        default_weight,
-        caps,
-        default_cap,
-        partition,
-        inside: inside.unwrap_or(DEFAULT_INSIDE),
-    })
+    share.by = by.ok_or_else(|| cursor.missing("by"))?;
+    share.inside = inside.unwrap_or(Inside::FCFS);
+    if let Some(classes) = classes {
+        if let Some((field, mark)) = beside_classes {
+            let problem = PolicyProblem::WeightsBesideClasses.to_string();
+            return Err(Fault::new(mark, problem).in_field(field));
+        }
+        // Only now: what is inside the node may stand behind its classes.
+        share.classes = classes.into_iter().map(|class| class.in_node(&share.inside)).collect();
+    }
+    Ok(share)
 }
 
 fn load(cursor: &mut Cursor<'_>, depth: usize) -> Result<Load, Fault> {
@@ -192,14 +166,12 @@ fn load(cursor: &mut Cursor<'_>, depth: usize) -> Result<Load, Fault> {
         alpha: start.unwrap_or(Alpha::BALANCED),
         auto_tune,
         max_wait_ticks,
-        inside: inside.unwrap_or(DEFAULT_INSIDE),
+        inside: inside.unwrap_or(Inside::FCFS),
     })
 }
 
-const DEFAULT_INSIDE: Inside = Inside::Queue(Order::Fcfs);
-
 /// Reads `queue` or `inside` of a flow in a node of that depth.
-fn inside_field(
+pub(super) fn inside_field(
     already: &Option<Inside>,
     field: &str,
     cursor: &mut Cursor<'_>,
@@ -209,9 +181,26 @@ fn inside_field(
         return Err(cursor.fault("queue and inside exclude each other"));
     }
     match field {
-        "queue" => cursor.one_of(ORDERS).map(Inside::Queue),
+        "queue" => queue(cursor).map(Inside::Queue),
         _ => Ok(Inside::Node(Arc::new(node(cursor, depth + 1)?))),
     }
+}
+
+/// Reads a queue: the name of its order, or an object.
+fn queue(cursor: &mut Cursor<'_>) -> Result<Queue, Fault> {
+    let mut queue = Queue::default();
+    if cursor.kind()? != Kind::Object {
+        queue.order = cursor.one_of(ORDERS)?;
+        return Ok(queue);
+    }
+    cursor.object(QUEUE, |field, cursor| {
+        match field {
+            "order" => queue.order = cursor.one_of(ORDERS)?,
+            _ => queue.max_wait = Some(Micros(count(cursor)?)),
+        }
+        Ok(())
+    })?;
+    Ok(queue)
 }
 
 const ORDERS: [(&str, Order); 2] = [("fcfs", Order::Fcfs), ("wspt", Order::Wspt)];

@@ -5,6 +5,7 @@ use std::io::BufRead;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 
+use crate::clock::Clock;
 use crate::error::JournalError;
 use crate::read::event::event;
 use crate::read::fault::Fault;
@@ -25,17 +26,20 @@ pub const MAX_FIRST_LINE_BYTES: u64 = 4 << 30;
 pub struct Reader<R> {
     lines: Lines<R>,
     latest: Micros,
+    clock: Option<Clock>,
     finished: bool,
 }
 
 impl<R: BufRead> Reader<R> {
     /// Reads the first line of a journal.
     pub fn open(input: R) -> Result<(Start, Self), JournalError> {
-        let mut reader = Self { lines: Lines::new(input), latest: Micros(0), finished: false };
-        let Some(start) = reader.read_line(MAX_FIRST_LINE_BYTES, header)? else {
+        let lines = Lines::new(input);
+        let mut reader = Self { lines, latest: Micros(0), clock: None, finished: false };
+        let Some((start, clock)) = reader.read_line(MAX_FIRST_LINE_BYTES, header)? else {
             return Err(JournalError::bad(1, "the journal is empty: its first line is missing"));
         };
         reader.latest = start.now();
+        reader.clock = clock;
         reader.lines.release_buffer();
         Ok((start, reader))
     }
@@ -61,6 +65,11 @@ impl<R: BufRead> Reader<R> {
             Ok(None) | Err(_) => self.finished = true,
         }
         next
+    }
+
+    /// Which time of day the journal's times were, where its first line says so.
+    pub fn clock(&self) -> Option<Clock> {
+        self.clock
     }
 
     /// The number of the line that was read last, counted from 1.

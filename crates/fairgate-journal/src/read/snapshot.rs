@@ -4,21 +4,20 @@ mod counters;
 mod directives;
 mod request;
 
-use fairgate_core::event::WorkerChange;
 use fairgate_core::policy::BusyThresholds;
-use fairgate_core::snapshot::{Snapshot, WorkersSnapshot};
+use fairgate_core::snapshot::{LevelSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot};
 use fairgate_core::units::{Micros, Ticks};
 
 use crate::read::cursor::Cursor;
 use crate::read::fault::Fault;
-use crate::read::number::{count, fraction, small_count, tokens};
+use crate::read::number::{count, fraction, signed_wide, small_count, tokens};
 use crate::read::policy::policy;
 use crate::read::snapshot::directives::{caps, holds, weights};
 use crate::read::worker;
 
 /// The fields of a snapshot, those that must be there first, as in every list below.
 const SNAPSHOT: &[&str] = &[
-    "now",
+    "now_us",
     "ticks",
     "next_seq",
     "grants",
@@ -37,7 +36,24 @@ const SNAPSHOT: &[&str] = &[
     "workers",
 ];
 const WORKERS: &[&str] = &["next_number", "list"];
-const WORKER: &[&str] = &["number", "name", "state", "ranks", "taints", "slots", "batch_tokens"];
+const WORKER: &[&str] = &[
+    "number",
+    "epochs",
+    "name",
+    "state",
+    "ranks",
+    "taints",
+    "tier",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "burst_seconds",
+    "pause_until",
+    "slots",
+    "batch_tokens",
+    "requests_level",
+    "tokens_level",
+];
+const LEVEL: &[&str] = &["units", "epoch"];
 
 /// Reads a snapshot. That it describes a pool is for the core to check.
 pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
@@ -49,7 +65,7 @@ pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
     let mut busy = BusyThresholds::default();
     cursor.record(SNAPSHOT, 11, |field, cursor| {
         match field {
-            "now" => now = count(cursor)?,
+            "now_us" => now = count(cursor)?,
             "ticks" => ticks = count(cursor)?,
             "next_seq" => next_seq = count(cursor)?,
             "grants" => grants = count(cursor)?,
@@ -101,15 +117,29 @@ fn workers(cursor: &mut Cursor<'_>) -> Result<WorkersSnapshot, Fault> {
     Ok(workers)
 }
 
-fn numbered_worker(cursor: &mut Cursor<'_>) -> Result<(u32, WorkerChange), Fault> {
-    let mut number = 0;
-    let mut worker = WorkerChange::default();
-    cursor.record(WORKER, 5, |field, cursor| match field {
-        "number" => {
-            number = small_count(cursor, u32::MAX)?;
-            Ok(())
+fn numbered_worker(cursor: &mut Cursor<'_>) -> Result<WorkerSnapshot, Fault> {
+    let mut worker = WorkerSnapshot::default();
+    cursor.record(WORKER, 11, |field, cursor| {
+        match field {
+            "number" => worker.number = small_count(cursor, u32::MAX)?,
+            "epochs" => worker.epochs = count(cursor)?,
+            "requests_level" => worker.requests = Some(level(cursor)?),
+            "tokens_level" => worker.tokens = Some(level(cursor)?),
+            _ => worker::field(&mut worker.said, field, cursor)?,
         }
-        _ => worker::field(&mut worker, field, cursor),
+        Ok(())
     })?;
-    Ok((number, worker))
+    Ok(worker)
+}
+
+fn level(cursor: &mut Cursor<'_>) -> Result<LevelSnapshot, Fault> {
+    let mut level = LevelSnapshot::default();
+    cursor.record(LEVEL, 2, |field, cursor| {
+        match field {
+            "units" => level.level = signed_wide(cursor)?,
+            _ => level.epoch = count(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok(level)
 }

@@ -3,13 +3,27 @@
 use std::collections::BTreeSet;
 
 use fairgate_core::event::{MAX_RANKS, WorkerChange, WorkerState};
+use fairgate_core::units::Micros;
 
 use crate::read::cursor::Cursor;
 use crate::read::fault::{Fault, printable};
-use crate::read::number::{count, small_count, tokens};
+use crate::read::number::{burst_seconds, count, per_minute, small_count, tokens};
 
 /// The fields of a worker in the header. The worker event has `at`, `event` and `state` besides.
-const FIELDS: &[&str] = &["name", "ranks", "slots", "taints", "batch_tokens"];
+const FIELDS: &[&str] = &[
+    "name",
+    "ranks",
+    "slots",
+    "taints",
+    "batch_tokens",
+    "tier",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "burst_seconds",
+    "requests_remaining",
+    "tokens_remaining",
+    "pause_until",
+];
 
 /// Reads one field of a worker, of those that both forms have, and `state`.
 pub(crate) fn field(
@@ -24,6 +38,14 @@ pub(crate) fn field(
         "slots" => worker.slots = Some(count(cursor)?),
         "taints" => worker.taints = Some(texts(cursor)?),
         "batch_tokens" => worker.batch_tokens = Some(tokens(cursor)?),
+        "tier" => worker.tier = Some(count(cursor)?),
+        // null takes a rate away.
+        "requests_per_minute" => worker.requests_per_minute = Some(cursor.nullable(per_minute)?),
+        "tokens_per_minute" => worker.tokens_per_minute = Some(cursor.nullable(per_minute)?),
+        "burst_seconds" => worker.burst_seconds = Some(burst_seconds(cursor)?),
+        "requests_remaining" => worker.requests_remaining = Some(count(cursor)?),
+        "tokens_remaining" => worker.tokens_remaining = Some(count(cursor)?),
+        "pause_until" => worker.pause_until = Some(Micros(count(cursor)?)),
         _ => cursor.skip()?,
     }
     Ok(())

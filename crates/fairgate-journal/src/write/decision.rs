@@ -11,7 +11,7 @@ pub(crate) fn decision(json: &mut Json, at: Micros, decision: &Decision) {
     let (name, id) = match decision {
         Decision::Grant(grant) => ("grant", &grant.id),
         Decision::Reject(reject) => ("reject", &reject.id),
-        Decision::Expire { id } => ("expire", id),
+        Decision::Expire { id, .. } => ("expire", id),
     };
     json.object(|json| {
         json.field("at", at.0);

@@ -15,9 +15,10 @@ pub(crate) fn event(json: &mut Json, at: Micros, event: &Event) {
         json.text_field("event", name(event));
         match event {
             Event::Submit(it) => submit(json, it),
-            Event::Release { id, tokens } => {
+            Event::Release { id, tokens, quota } => {
                 json.text_field("id", id);
                 json.optional("tokens", tokens.map(|t| t.0));
+                json.optional("quota", quota.map(|t| t.0));
             }
             Event::Cancel { id } | Event::FirstToken { id } => json.text_field("id", id),
             Event::Hold { by, flow: name } | Event::Resume { by, flow: name } => {
@@ -81,6 +82,7 @@ fn submit(json: &mut Json, submit: &Submit) {
     json.optional("input", submit.input.map(|t| t.0));
     cached(json, &submit.cached);
     places(json, submit.pin.as_ref(), submit.allow.as_deref(), &submit.requires);
+    json.optional("quota", submit.quota.map(|t| t.0));
 }
 
 /// Writes the attributes that a request has.

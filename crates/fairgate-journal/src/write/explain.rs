@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use fairgate_core::decision::GrantedPlace;
 use fairgate_core::explain::{
-    Ahead, Choice, Readiness, Rule, Standing, Waiting, WaitingLevel, Whereabouts, Why,
+    Ahead, Choice, Metered, Readiness, Rule, Standing, Waiting, WaitingLevel, Whereabouts, Why,
 };
-use fairgate_core::fairness::{FlowFairness, NodeFairness};
+use fairgate_core::fairness::{FlowFairness, Lag, NodeFairness};
 use fairgate_core::units::{Alpha, PerWeight};
 
 use crate::write::event::flow;
@@ -19,17 +19,17 @@ use crate::write::json::{Decimal, Json};
 ///
 /// One that waits: `{"state":"waiting","submitted_at_us":…,"cost":…,"levels":[…],"ahead_in_queue":…,"ahead":[…],
 /// "grants_ahead":…}`, without `grants_ahead` where it would never be granted as things are. Each level is
-/// `{"by":…,"flow":…,"readiness":"ready"|"held"|"at_cap"|"blocked","waiting":…,"flying":…,"standing":{…}}`, the
+/// `{"by":…,"flow":…,"readiness":"ready"|"held"|"at_cap"|"blocked","waiting":…,"in_flight":…,"standing":{…}}`, the
 /// standing as in a decision's `why`; each of `ahead` is `{"path":[…],"requests":…,"tokens":…}`.
 ///
-/// One that flies: `{"state":"flying","granted_at_us":…,"worker":…,"rank":…}`, the last two where the pool has
+/// One in flight: `{"state":"in_flight","granted_at_us":…,"worker":…,"rank":…}`, the last two where the pool has
 /// workers.
 pub fn write_whereabouts(whereabouts: &Whereabouts) -> String {
     let mut json = Json::default();
     json.object(|json| match whereabouts {
         Whereabouts::Waiting(it) => waiting(json, it),
-        Whereabouts::Flying { granted_at, place: it } => {
-            json.text_field("state", "flying");
+        Whereabouts::InFlight { granted_at, place: it } => {
+            json.text_field("state", "in_flight");
             json.field("granted_at_us", granted_at.0);
             place(json, it.as_ref());
         }
@@ -37,11 +37,16 @@ pub fn write_whereabouts(whereabouts: &Whereabouts) -> String {
     json.into_string()
 }
 
-/// How far backlogged flows are from their shares, as a JSON list on one line, one object for each node:
-/// `{"path":[…],"kind":"share"|"drr","by":…,"flows":[…]}`.
+/// What every flow got beside what it was due, as a JSON list on one line, one object for each node:
+/// `{"path":[…],"kind":"share"|"drr"|"load","by":…,"flows":[…]}`.
 ///
-/// Each flow is `{"flow":…,"weight":…,"waiting":…,"flying":…,"lag_tokens_per_weight":"…","bound_tokens_per_weight":
-/// {"least":"…","most":"…"}}`, without the bound where slots are divided instead.
+/// Each flow is `{"flow":…,"weight":…,"waiting":…,"in_flight":…,"got_tokens":…,"due_tokens":…,"difference_tokens":…,
+/// "bound_tokens":…,"within_bound":…,"cap_use":…,"lag_tokens_per_weight":"…","lag_bound_tokens_per_weight":
+/// {"least":"…","most":"…"}}`:
+/// - `weight` and the four fields from `due_tokens` on are not there in a load node, which promises no shares;
+/// - `cap_use` is a decimal with three places, there where the flow has a cap and something has waited;
+/// - the lag is there where something waits in a flow of a share or drr node, its bound where slots are not divided
+///   instead.
 pub fn write_fairness(nodes: &[NodeFairness]) -> String {
     let mut json = Json::default();
     json.list(nodes, |json, node| {
@@ -102,14 +107,25 @@ fn rule(rule: Rule) -> &'static str {
 
 fn standing(json: &mut Json, standing: &Standing) {
     json.name("standing").object(|json| match *standing {
-        Standing::Drr { deficit, quantum, head_cost, rounds_needed } => {
+        Standing::Drr { deficit, quantum, head_cost, rounds_needed, meter } => {
             json.text_field("kind", "drr");
             json.field("deficit_tokens", deficit);
             json.field("quantum_tokens", quantum.get());
             json.optional("head_cost_tokens", head_cost.map(|t| t.0));
             json.optional("rounds_needed", rounds_needed);
+            metered(json, meter);
         }
-        Standing::Share { score, settled, virtual_time, weight, pending, slots, cap } => {
+        Standing::Share {
+            score,
+            settled,
+            virtual_time,
+            weight,
+            pending,
+            slots,
+            cap,
+            new,
+            meter,
+        } => {
             json.text_field("kind", "share");
             per_weight(json, "score_tokens_per_weight", score);
             per_weight(json, "settled_tokens_per_weight", settled);
@@ -118,6 +134,8 @@ fn standing(json: &mut Json, standing: &Standing) {
             json.field("pending_tokens", pending);
             json.optional("slots", slots);
             json.optional("cap", cap);
+            json.field("new", new);
+            metered(json, meter);
         }
         Standing::Load { depth_thousandths, age, load_millionths, alpha } => {
             json.text_field("kind", "load");
@@ -127,6 +145,12 @@ fn standing(json: &mut Json, standing: &Standing) {
             json.field("alpha", Decimal { units: alpha.millionths(), scale: Alpha::SCALE });
         }
     });
+}
+
+fn metered(json: &mut Json, meter: Metered) {
+    json.field("got_tokens", meter.got);
+    json.field("due_tokens", meter.due.tokens);
+    json.field("bound_tokens", meter.due.bound);
 }
 
 fn per_weight(json: &mut Json, name: &str, height: PerWeight) {
@@ -153,7 +177,7 @@ fn level(json: &mut Json, level: &WaitingLevel) {
     };
     json.text_field("readiness", readiness);
     json.field("waiting", level.waiting);
-    json.field("flying", level.flying);
+    json.field("in_flight", level.in_flight);
     standing(json, &level.standing);
 }
 
@@ -169,12 +193,29 @@ fn path(json: &mut Json, path: &[Arc<str>]) {
 
 fn flow_fairness(json: &mut Json, flow: &FlowFairness) {
     json.text_field("flow", &flow.name);
-    json.field("weight", flow.weight.get());
+    json.optional("weight", flow.weight.map(|weight| weight.get()));
     json.field("waiting", flow.waiting);
-    json.field("flying", flow.flying);
-    per_weight(json, "lag_tokens_per_weight", flow.lag);
-    if let Some((least, most)) = flow.bound {
-        json.name("bound_tokens_per_weight").object(|json| {
+    json.field("in_flight", flow.in_flight);
+    json.field("got_tokens", flow.got);
+    if let Some(due) = flow.due {
+        json.field("due_tokens", due.tokens);
+        json.optional("difference_tokens", flow.difference());
+        json.field("bound_tokens", due.bound);
+        json.field("within_bound", flow.is_within_bound());
+    }
+    if let Some(cap_use) = flow.cap_use {
+        let thousandths = cap_use.thousandths();
+        json.field("cap_use", format_args!("{}.{:03}", thousandths / 1000, thousandths % 1000));
+    }
+    if let Some(it) = flow.lag {
+        lag(json, it);
+    }
+}
+
+fn lag(json: &mut Json, lag: Lag) {
+    per_weight(json, "lag_tokens_per_weight", lag.lag);
+    if let Some((least, most)) = lag.bound {
+        json.name("lag_bound_tokens_per_weight").object(|json| {
             per_weight(json, "least", least);
             per_weight(json, "most", most);
         });

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::policy::{
-    BusyThresholds, Class, DEFAULT_WEIGHT, Drr, Inside, Load, Node, Order, Policy, Share,
+    BusyThresholds, ClassLimits, Drr, Inside, Load, Node, Order, Policy, Queue, Share, ShareClass,
 };
-use fairgate_core::units::Alpha;
+use fairgate_core::units::{Alpha, Weight};
 
 use crate::write::json::{Decimal, Json};
 
@@ -38,37 +38,59 @@ pub(crate) fn busy(json: &mut Json, busy: &BusyThresholds) {
 }
 
 fn drr(json: &mut Json, drr: &Drr) {
-    json.name("classes").list(&drr.classes, class);
-    if let Some(default) = &drr.default {
-        json.text_field("default", default);
-    }
-    flag(json, "settle", drr.settle);
+    json.name("classes").list(&drr.classes, |json, class| {
+        json.object(|json| {
+            json.text_field("name", &class.name);
+            json.field("quantum", class.quantum.get());
+            busy(json, &class.busy);
+            limits(json, &class.limits);
+            inside(json, &class.inside);
+        });
+    });
+    default(json, drr.default.as_deref());
 }
 
-fn class(json: &mut Json, class: &Class) {
-    json.object(|json| {
-        json.text_field("name", &class.name);
-        json.field("quantum", class.quantum.get());
-        busy(json, &class.busy);
-        let limits = &class.limits;
-        json.optional("limit_requests_per_worker", limits.requests_per_worker);
-        let input = limits.input_tokens_per_worker.map(|t| t.0);
-        json.optional("limit_input_tokens_per_worker", input);
-        let cached = limits.cached_tokens_per_worker.map(|t| t.0);
-        json.optional("limit_cached_tokens_per_worker", cached);
-        inside(json, &class.inside);
-    });
+fn limits(json: &mut Json, limits: &ClassLimits) {
+    json.optional("limit_requests_per_worker", limits.requests_per_worker);
+    let input = limits.input_tokens_per_worker.map(|t| t.0);
+    json.optional("limit_input_tokens_per_worker", input);
+    let cached = limits.cached_tokens_per_worker.map(|t| t.0);
+    json.optional("limit_cached_tokens_per_worker", cached);
 }
 
 fn share(json: &mut Json, share: &Share) {
+    if !share.classes.is_empty() {
+        json.name("classes").list(&share.classes, |json, class| {
+            json.object(|json| share_class(json, class, &share.inside));
+        });
+    }
+    default(json, share.default.as_deref());
     by_name(json, "weights", &share.weights, |weight| weight.get());
-    if share.default_weight.get() != DEFAULT_WEIGHT {
+    if share.default_weight != Weight::DEFAULT {
         json.field("default_weight", share.default_weight.get());
     }
     by_name(json, "caps", &share.caps, |cap| *cap);
     json.optional("default_cap", share.default_cap);
     flag(json, "partition", share.partition);
     inside(json, &share.inside);
+}
+
+fn share_class(json: &mut Json, class: &ShareClass, node_inside: &Inside) {
+    json.text_field("name", &class.name);
+    json.field("weight", class.weight.get());
+    json.optional("cap", class.cap);
+    busy(json, &class.busy);
+    limits(json, &class.limits);
+    // A class that says nothing has inside it what the node has.
+    if class.inside != *node_inside {
+        stated_inside(json, &class.inside);
+    }
+}
+
+fn default(json: &mut Json, class: Option<&str>) {
+    if let Some(class) = class {
+        json.text_field("default", class);
+    }
 }
 
 fn load(json: &mut Json, load: &Load) {
@@ -81,11 +103,34 @@ fn load(json: &mut Json, load: &Load) {
     inside(json, &load.inside);
 }
 
+/// Writes what is inside a flow, where it is not the queue that nothing need be said about.
 fn inside(json: &mut Json, inside: &Inside) {
+    if *inside != Inside::FCFS {
+        stated_inside(json, inside);
+    }
+}
+
+fn stated_inside(json: &mut Json, inside: &Inside) {
     match inside {
-        Inside::Queue(Order::Fcfs) => {}
-        Inside::Queue(Order::Wspt) => json.text_field("queue", "wspt"),
+        Inside::Queue(it) => queue(json.name("queue"), it),
         Inside::Node(inner) => node(json.name("inside"), inner),
+    }
+}
+
+fn queue(json: &mut Json, queue: &Queue) {
+    let Some(max_wait) = queue.max_wait else { return json.text(order(queue.order)) };
+    json.object(|json| {
+        if queue.order != Order::default() {
+            json.text_field("order", order(queue.order));
+        }
+        json.field("max_wait_us", max_wait.0);
+    });
+}
+
+fn order(order: Order) -> &'static str {
+    match order {
+        Order::Fcfs => "fcfs",
+        Order::Wspt => "wspt",
     }
 }
 

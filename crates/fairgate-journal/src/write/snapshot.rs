@@ -6,11 +6,11 @@ mod request;
 use std::io::{self, Write};
 
 use fairgate_core::event::WorkerChange;
-use fairgate_core::snapshot::{Snapshot, WorkersSnapshot};
+use fairgate_core::snapshot::{LevelSnapshot, Snapshot, WorkersSnapshot};
 
-use crate::read::header::{VERSION, VERSION_FIELD};
+use crate::clock::Clock;
 use crate::write::event::flow;
-use crate::write::header::worker;
+use crate::write::header::{version, worker};
 use crate::write::json::Json;
 use crate::write::policy::{busy, node};
 
@@ -44,12 +44,13 @@ impl<W: Write> Parts<'_, W> {
 pub(crate) fn write(
     json: &mut Json,
     output: &mut impl Write,
+    clock: Option<Clock>,
     snapshot: &Snapshot,
 ) -> io::Result<()> {
     check_workers(snapshot)?;
     let mut parts = Parts { json, output };
     parts.json.open('{');
-    parts.json.field(VERSION_FIELD, VERSION);
+    version(parts.json, clock);
     parts.json.name("snapshot").open('{');
     pool(parts.json, snapshot);
     parts.json.name("requests").open('[');
@@ -67,20 +68,34 @@ pub(crate) fn write(
 }
 
 fn check_workers(snapshot: &Snapshot) -> io::Result<()> {
-    let unstated = |w: &WorkerChange| w.state.is_none() || w.ranks.is_none() || w.taints.is_none();
     let mut workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
-    match workers.find(|(_, worker)| unstated(worker)) {
+    match workers.find(|worker| !is_stated(&worker.said)) {
         None => Ok(()),
-        Some((_, worker)) => {
-            let problem = format!("worker {:?} of a snapshot must state all it is", worker.name);
+        Some(worker) => {
+            let problem =
+                format!("worker {:?} of a snapshot must state all it is", worker.said.name);
             Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
         }
     }
 }
 
+/// Whether a worker states all that every worker has, and nothing that only an event can say.
+fn is_stated(worker: &WorkerChange) -> bool {
+    worker.state.is_some()
+        && worker.ranks.is_some()
+        && worker.taints.is_some()
+        && worker.tier.is_some()
+        && worker.requests_per_minute.is_some()
+        && worker.tokens_per_minute.is_some()
+        && worker.burst_seconds.is_some()
+        && worker.pause_until.is_some()
+        && worker.requests_remaining.is_none()
+        && worker.tokens_remaining.is_none()
+}
+
 /// Writes what is not one per request or per flow.
 fn pool(json: &mut Json, snapshot: &Snapshot) {
-    json.field("now", snapshot.now.0);
+    json.field("now_us", snapshot.now.0);
     json.field("ticks", snapshot.ticks.0);
     json.field("next_seq", snapshot.next_seq);
     json.field("grants", snapshot.grants);
@@ -106,24 +121,38 @@ fn directives(json: &mut Json, snapshot: &Snapshot) {
             json.field("weight", weight.get());
         });
     });
-    json.name("caps").list(&snapshot.caps, |json, (by, name, slots)| {
+    json.name("caps").list(&snapshot.caps, |json, cap| {
         json.object(|json| {
-            flow(json, *by, name);
-            json.optional("slots", *slots);
+            flow(json, cap.by, &cap.flow);
+            json.optional("slots", cap.slots);
+            counters::cap_use(json, cap.cap_use);
         });
     });
 }
 
 fn workers(json: &mut Json, workers: &WorkersSnapshot) {
     json.field("next_number", workers.next_number);
-    json.name("list").list(&workers.list, |json, (number, each)| {
+    json.name("list").list(&workers.list, |json, each| {
         json.object(|json| {
-            json.field("number", number);
-            json.text_field("name", &each.name);
-            if let Some(state) = each.state {
+            json.field("number", each.number);
+            json.text_field("name", &each.said.name);
+            if let Some(state) = each.said.state {
                 json.text_field("state", state.name());
             }
-            worker(json, each);
+            worker(json, &each.said);
+            level(json, "requests_level", each.requests);
+            level(json, "tokens_level", each.tokens);
+            json.field("epochs", each.epochs);
         });
     });
+}
+
+/// Writes the level of a rate, where there is one.
+fn level(json: &mut Json, name: &str, level: Option<LevelSnapshot>) {
+    if let Some(level) = level {
+        json.name(name).object(|json| {
+            json.wide_field("units", level.level);
+            json.field("epoch", level.epoch);
+        });
+    }
 }

@@ -7,6 +7,7 @@ use fairgate_core::event::{Event, PoolConfig, WorkerState};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 
+use crate::clock::Clock;
 use crate::write::json::Json;
 use crate::write::{decision, event, header, snapshot};
 
@@ -25,12 +26,34 @@ use crate::write::{decision, event, header, snapshot};
 pub struct Writer<W> {
     output: W,
     line: Json,
+    clock: Option<Clock>,
 }
 
 impl<W: Write> Writer<W> {
     /// Writes to `output`, which should be buffered where many lines come at once.
     pub fn new(output: W) -> Self {
-        Self { output, line: Json::default() }
+        Self { output, line: Json::default(), clock: None }
+    }
+
+    /// Says in the journal's first line which time of day an `at` is. It is for readers and decides nothing.
+    ///
+    /// ```
+    /// use fairgate_core::event::PoolConfig;
+    /// use fairgate_core::units::Micros;
+    /// use fairgate_journal::{Clock, Reader, Writer, parse_policy};
+    ///
+    /// let config = PoolConfig::new(2, parse_policy(r#"{"share":{"by":"tenant"}}"#)?);
+    /// let clock = Clock { at: Micros(0), unix_us: 1_763_200_000_000_000 };
+    /// let mut writer = Writer::new(Vec::new()).with_clock(clock);
+    /// writer.write_header(&config)?;
+    /// let journal = writer.into_inner();
+    /// let (_, reader) = Reader::open(&journal[..])?;
+    /// assert_eq!(reader.clock(), Some(clock));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock: Some(clock), ..self }
     }
 
     /// Writes the first line of a journal.
@@ -43,19 +66,21 @@ impl<W: Write> Writer<W> {
             let problem = format!("worker {:?} in a journal's header must be up", worker.name);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
-        self.write_line(|json| header::header(json, config))
+        let clock = self.clock;
+        self.write_line(|json| header::header(json, clock, config))
     }
 
     /// Writes the first line of a journal that goes on from here: `{"fairgate_journal":1,"snapshot":{…}}`.
     ///
-    /// What reads it gets the same snapshot. Its fields are called as in [`Snapshot`], and by the names that
-    /// headers and events have where those hold the same. Counters of 128 bits (deficits, virtual time, what
-    /// flows have been served, …) are JSON strings of decimal digits, whatever their value, since few readers of
-    /// JSON have numbers so large; everything else is an ordinary number.
+    /// What reads it gets the same snapshot. Its fields are called as in [`Snapshot`], with their units, and by
+    /// the names that headers and events have where those hold the same. Counters of 128 bits (deficits, virtual
+    /// time, what flows have been served, …) are JSON strings of decimal digits, whatever their value, since few
+    /// readers of JSON have numbers so large; everything else is an ordinary number. Equal snapshots give equal
+    /// bytes.
     ///
     /// The line is long where much waits, and reaches `W` in many parts: let a journal be seen under its name
-    /// only when all of this line is in it. A worker of which state, ranks or taints are not stated, as
-    /// [`Pool::snapshot`](fairgate_core::Pool::snapshot) states them, is an error of kind
+    /// only when all of this line is in it. A worker that does not state all that
+    /// [`Pool::snapshot`](fairgate_core::Pool::snapshot) states is an error of kind
     /// [`InvalidInput`](io::ErrorKind::InvalidInput), and nothing is written.
     ///
     /// ```
@@ -72,7 +97,7 @@ impl<W: Write> Writer<W> {
     /// ```
     pub fn write_snapshot(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         self.line.clear();
-        snapshot::write(&mut self.line, &mut self.output, snapshot)
+        snapshot::write(&mut self.line, &mut self.output, self.clock, snapshot)
     }
 
     /// Writes an event.

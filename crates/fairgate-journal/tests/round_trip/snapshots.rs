@@ -3,26 +3,23 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::attribute::Attribute;
+use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_core::snapshot::{
-    FlightSnapshot, FlowSnapshot, NodeCounters, NodeSnapshot, RequestSnapshot, ShareFlowSnapshot,
-    Snapshot, WorkersSnapshot,
+    CapSnapshot, CapUseSnapshot, ClassSnapshot, FlightSnapshot, FlowMeterSnapshot, FlowSnapshot,
+    LevelSnapshot, NodeCounters, NodeMeterSnapshot, NodeSnapshot, RequestSnapshot,
+    ShareFlowSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot,
 };
-use fairgate_core::units::{Micros, Ticks};
-use fairgate_journal::{Reader, Start, Writer};
+use fairgate_core::units::{BurstSeconds, Micros, Ticks};
+use fairgate_journal::{Clock, Reader, Start};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::strategies::{
-    alpha, attribute, attributes, busy, number, places, policy, priority, task_weight, text,
-    tokens, weight, worker,
+    self, alpha, attribute, attributes, busy, clock, id, micros, number, places, policy, priority,
+    task_weight, text, tokens, weight, worker,
 };
-use fairgate_core::event::{WorkerChange, WorkerState};
-
-fn micros() -> impl Strategy<Value = Micros> {
-    number().prop_map(Micros)
-}
 
 fn wide() -> impl Strategy<Value = u128> {
     prop_oneof![2 => 0..1000u128, 1 => any::<u128>(), 1 => Just(u128::MAX)]
@@ -32,38 +29,67 @@ fn signed_wide() -> impl Strategy<Value = i128> {
     prop_oneof![2 => -1000..1000i128, 1 => any::<i128>(), 1 => Just(i128::MIN)]
 }
 
+fn node_meter() -> impl Strategy<Value = NodeMeterSnapshot> {
+    (signed_wide(), wide()).prop_map(|(volume, widest)| NodeMeterSnapshot { volume, widest })
+}
+
+fn flow_meter() -> impl Strategy<Value = FlowMeterSnapshot> {
+    (signed_wide(), signed_wide(), wide(), wide())
+        .prop_map(|(due, got, current, worst)| FlowMeterSnapshot { due, got, current, worst })
+}
+
+fn cap_use() -> impl Strategy<Value = CapUseSnapshot> {
+    (wide(), wide()).prop_map(|(used, allowed)| CapUseSnapshot { used, allowed })
+}
+
 fn share_flow() -> impl Strategy<Value = ShareFlowSnapshot> {
+    let heights = (wide(), wide(), wide(), number(), option::of(wide()));
     let bound = (wide(), number(), wide());
-    (wide(), wide(), wide(), number(), option::of(wide()), bound).prop_map(
-        |(base, served, pending, generation, stopped, bound)| ShareFlowSnapshot {
-            base,
-            served,
-            pending,
-            generation,
-            stopped,
-            bound,
+    (heights, number(), any::<bool>(), bound, flow_meter(), cap_use()).prop_map(
+        |((base, served, pending, generation, stopped), moment, new, bound, meter, cap_use)| {
+            ShareFlowSnapshot {
+                base,
+                served,
+                pending,
+                generation,
+                moment,
+                new,
+                stopped,
+                bound,
+                meter,
+                cap_use,
+            }
         },
     )
 }
 
 fn counters() -> impl Strategy<Value = NodeCounters> {
-    let deficits = vec((signed_wide(), signed_wide(), signed_wide()), 0..3);
+    let class = (wide(), wide(), flow_meter())
+        .prop_map(|(deficit, reached, meter)| ClassSnapshot { deficit, reached, meter });
     prop_oneof![
-        (any::<u32>(), any::<bool>(), deficits).prop_map(|(cursor, stayed, deficits)| {
-            NodeCounters::Drr { cursor, stayed, deficits }
-        }),
-        (wide(), number())
-            .prop_map(|(virtual_time, rises)| NodeCounters::Share { virtual_time, rises }),
+        (any::<u32>(), any::<bool>(), vec(class, 0..3), node_meter()).prop_map(
+            |(cursor, stayed, classes, meter)| NodeCounters::Drr { cursor, stayed, classes, meter }
+        ),
+        (wide(), number(), number(), node_meter()).prop_map(
+            |(virtual_time, rises, moments, meter)| NodeCounters::Share {
+                virtual_time,
+                rises,
+                moments,
+                meter
+            }
+        ),
         (alpha(), vec(wide(), 0..4))
             .prop_map(|(alpha, history)| NodeCounters::Load { alpha, history }),
     ]
 }
 
 fn node(inside: BoxedStrategy<Option<Box<NodeSnapshot>>>) -> BoxedStrategy<NodeSnapshot> {
-    let flows = btree_map(text(), (option::of(share_flow()), inside), 0..4);
+    let flow = (option::of(share_flow()), option::of(signed_wide()), inside);
+    let flows = btree_map(text(), flow, 0..4);
     (counters(), flows)
         .prop_map(|(state, flows)| {
-            let flow = |(name, (share, inside))| FlowSnapshot { name, share, inside };
+            let flow =
+                |(name, (share, load_got, inside))| FlowSnapshot { name, share, load_got, inside };
             NodeSnapshot { state, flows: flows.into_iter().rev().map(flow).collect() }
         })
         .boxed()
@@ -77,25 +103,29 @@ fn root() -> impl Strategy<Value = NodeSnapshot> {
 fn flight() -> impl Strategy<Value = FlightSnapshot> {
     let generations = option::of(vec(number(), 0..4));
     let place = option::of((any::<u32>(), any::<u32>()));
-    (micros(), number(), generations, place, tokens()).prop_map(
-        |(granted_at, number, generations, place, prefill)| FlightSnapshot {
+    let taken = option::of((number(), signed_wide()));
+    (micros(), number(), generations, place, tokens(), taken).prop_map(
+        |(granted_at, number, generations, place, prefill, taken)| FlightSnapshot {
             granted_at,
             number,
             generations,
             place,
             prefill,
+            taken,
         },
     )
 }
 
 fn request() -> impl Strategy<Value = RequestSnapshot> {
     let clock = (number(), micros(), number().prop_map(Ticks));
-    let amounts = (tokens(), tokens(), tokens(), priority(), task_weight());
-    (text(), attributes(), clock, amounts, places(), option::of(flight())).prop_map(
-        |(id, attributes, (seq, at, tick), amounts, places, flight)| {
-            let (cost, input, cached_best, priority, weight) = amounts;
+    let amounts = (tokens(), tokens(), tokens(), tokens(), priority(), task_weight());
+    let names = (any::<u32>(), id(), attributes());
+    (names, clock, amounts, places(), option::of(flight())).prop_map(
+        |((handle, id, attributes), (seq, at, tick), amounts, places, flight)| {
+            let (cost, input, cached_best, quota, priority, weight) = amounts;
             let (cached, pin, allow, requires) = places;
             RequestSnapshot {
+                handle,
                 id,
                 attributes,
                 seq,
@@ -104,6 +134,7 @@ fn request() -> impl Strategy<Value = RequestSnapshot> {
                 cost,
                 input,
                 cached_best,
+                quota,
                 priority,
                 weight,
                 cached,
@@ -119,11 +150,34 @@ fn request() -> impl Strategy<Value = RequestSnapshot> {
 fn workers() -> impl Strategy<Value = WorkersSnapshot> {
     let state = select(&WorkerState::ALL[..]).prop_map(Some).boxed();
     let stated = worker(state).prop_map(|worker| WorkerChange {
+        name: worker.name,
+        state: worker.state,
         ranks: Some(worker.ranks.unwrap_or(1)),
+        slots: worker.slots,
         taints: Some(worker.taints.unwrap_or_default()),
-        ..worker
+        batch_tokens: worker.batch_tokens,
+        tier: Some(worker.tier.unwrap_or(0)),
+        requests_per_minute: Some(worker.requests_per_minute.flatten()),
+        tokens_per_minute: Some(worker.tokens_per_minute.flatten()),
+        burst_seconds: Some(worker.burst_seconds.unwrap_or(BurstSeconds::DEFAULT)),
+        requests_remaining: None,
+        tokens_remaining: None,
+        pause_until: Some(worker.pause_until.unwrap_or(Micros(0))),
     });
-    (any::<u32>(), vec((any::<u32>(), stated), 0..3))
+    let level = || {
+        let level = (signed_wide(), number());
+        option::of(level.prop_map(|(level, epoch)| LevelSnapshot { level, epoch }))
+    };
+    let worker = (any::<u32>(), stated, level(), level(), number()).prop_map(
+        |(number, said, requests, tokens, epochs)| WorkerSnapshot {
+            number,
+            said,
+            requests,
+            tokens,
+            epochs,
+        },
+    );
+    (any::<u32>(), vec(worker, 0..3))
         .prop_map(|(next_number, list)| WorkersSnapshot { next_number, list })
 }
 
@@ -137,7 +191,7 @@ fn by_flow<T: std::fmt::Debug + 'static>(
 fn snapshot() -> impl Strategy<Value = Snapshot> {
     let clock = (micros(), number().prop_map(Ticks), number(), number(), number());
     let limits = (option::of(number()), option::of(micros()), option::of(micros()), busy());
-    let flows = (by_flow(Just(())), by_flow(weight()), by_flow(option::of(number())));
+    let flows = (by_flow(Just(())), by_flow(weight()), by_flow((option::of(number()), cap_use())));
     let rest = (option::of(workers()), vec(request(), 0..5), root());
     (clock, policy(), limits, flows, rest).prop_map(|(clock, policy, limits, flows, rest)| {
         let (now, ticks, next_seq, grants, capacity) = clock;
@@ -157,7 +211,10 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             busy,
             holds: holds.into_keys().collect(),
             weights: weights.into_iter().map(|((by, flow), w)| (by, flow, w)).collect(),
-            caps: caps.into_iter().map(|((by, flow), slots)| (by, flow, slots)).collect(),
+            caps: caps
+                .into_iter()
+                .map(|((by, flow), (slots, cap_use))| CapSnapshot { by, flow, slots, cap_use })
+                .collect(),
             workers,
             requests,
             root,
@@ -165,20 +222,21 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-fn written(snapshot: &Snapshot) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new());
+fn written(snapshot: &Snapshot, clock: Option<Clock>) -> Vec<u8> {
+    let mut writer = strategies::writer(clock);
     writer.write_snapshot(snapshot).unwrap();
     writer.into_inner()
 }
 
 proptest! {
     #[test]
-    fn snapshots_read_back_the_same(snapshot in snapshot()) {
-        let line = written(&snapshot);
+    fn snapshots_read_back_the_same(snapshot in snapshot(), clock in option::of(clock())) {
+        let line = written(&snapshot, clock);
         prop_assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
         serde_json::from_slice::<serde_json::Value>(&line).unwrap();
         let (start, reader) = Reader::open(&line[..]).unwrap();
         prop_assert_eq!(start, Start::Snapshot(Box::new(snapshot)));
+        prop_assert_eq!(reader.clock(), clock);
         prop_assert_eq!(reader.bytes_read(), line.len() as u64);
     }
 
@@ -187,7 +245,7 @@ proptest! {
         snapshot in snapshot(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
-        let mut line = written(&snapshot);
+        let mut line = written(&snapshot, None);
         for (at, byte) in changes {
             let at = at.index(line.len());
             line[at] = byte;

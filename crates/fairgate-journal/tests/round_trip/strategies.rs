@@ -6,9 +6,13 @@ use std::sync::Arc;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, MAX_RANKS, Pin, PoolConfig, Submit, WorkerChange, WorkerState};
 use fairgate_core::policy::{
-    BusyThresholds, Class, ClassLimits, Drr, Inside, Load, Node, Order, Policy, Share,
+    BusyThresholds, Class, ClassLimits, Drr, Inside, Load, Node, Order, Policy, Queue, Share,
+    ShareClass,
 };
-use fairgate_core::units::{Alpha, Fraction, Micros, TaskWeight, Tokens, Weight};
+use fairgate_core::units::{
+    Alpha, BurstSeconds, Fraction, Micros, PerMinute, TaskWeight, Tokens, Weight,
+};
+use fairgate_journal::{Clock, Writer};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -19,12 +23,33 @@ pub(crate) fn text() -> impl Strategy<Value = Box<str>> {
     prop_oneof![4 => plain, 1 => any::<String>().prop_map(String::into_boxed_str)]
 }
 
+pub(crate) fn id() -> impl Strategy<Value = Arc<str>> {
+    text().prop_map(Arc::from)
+}
+
 pub(crate) fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..1000u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
 }
 
 pub(crate) fn tokens() -> impl Strategy<Value = Tokens> {
     number().prop_map(Tokens)
+}
+
+pub(crate) fn micros() -> impl Strategy<Value = Micros> {
+    number().prop_map(Micros)
+}
+
+pub(crate) fn clock() -> impl Strategy<Value = Clock> {
+    (micros(), number()).prop_map(|(at, unix_us)| Clock { at, unix_us })
+}
+
+/// A writer to memory of a journal that may state its clock.
+pub(crate) fn writer(clock: Option<Clock>) -> Writer<Vec<u8>> {
+    let writer = Writer::new(Vec::new());
+    match clock {
+        Some(clock) => writer.with_clock(clock),
+        None => writer,
+    }
 }
 
 pub(crate) fn weight() -> impl Strategy<Value = Weight> {
@@ -51,7 +76,9 @@ pub(crate) fn busy() -> impl Strategy<Value = BusyThresholds> {
 }
 
 pub(crate) fn inside(node: Option<BoxedStrategy<Node>>) -> BoxedStrategy<Inside> {
-    let queue = select(vec![Order::Fcfs, Order::Wspt]).prop_map(Inside::Queue);
+    let order = select(vec![Order::Fcfs, Order::Wspt]);
+    let queue = (order, option::of(micros()))
+        .prop_map(|(order, max_wait)| Inside::Queue(Queue { order, max_wait }));
     match node {
         None => queue.boxed(),
         Some(node) => {
@@ -60,14 +87,45 @@ pub(crate) fn inside(node: Option<BoxedStrategy<Node>>) -> BoxedStrategy<Inside>
     }
 }
 
+pub(crate) fn limits() -> impl Strategy<Value = ClassLimits> {
+    let limit = || option::of(number().prop_map(|n| n.max(1)));
+    (limit(), limit(), limit()).prop_map(|(requests, input, cached)| ClassLimits {
+        requests_per_worker: requests,
+        input_tokens_per_worker: input.map(Tokens),
+        cached_tokens_per_worker: cached.map(Tokens),
+    })
+}
+
+/// The classes of a share node, some with the node's own inside.
+pub(crate) fn share_with_classes(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
+    let class = (weight(), option::of(number()), option::of(inside.clone()), busy(), limits());
+    let classes = btree_map(text(), class, 1..4);
+    let default = option::of(any::<prop::sample::Index>());
+    (attribute(), classes, default, option::of(number()), inside).prop_map(
+        |(by, classes, default, default_cap, inside)| {
+            let class = |(name, (weight, cap, own, busy, limits))| ShareClass {
+                name,
+                weight,
+                cap,
+                inside: Option::unwrap_or(own, inside.clone()),
+                busy,
+                limits,
+            };
+            let classes: Vec<ShareClass> = classes.into_iter().rev().map(class).collect();
+            let default = default.map(|i| i.get(&classes).name.clone());
+            Node::Share(Share { classes, default, default_cap, inside, ..Share::new(by) })
+        },
+    )
+}
+
 pub(crate) fn share(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
     let weights = btree_map(text(), weight(), 0..4);
     let caps = btree_map(text(), number(), 0..4);
     let default_weight = prop_oneof![Just(Weight::new(100).unwrap()), weight()];
     (attribute(), weights, default_weight, caps, option::of(number()), inside).prop_map(
         |(by, weights, default_weight, caps, default_cap, inside)| {
-            let partition = false;
-            Node::Share(Share { by, weights, default_weight, caps, default_cap, partition, inside })
+            let named = Share { weights, default_weight, caps, default_cap, ..Share::new(by) };
+            Node::Share(Share { inside, ..named })
         },
     )
 }
@@ -83,16 +141,9 @@ pub(crate) fn load(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node>
 }
 
 pub(crate) fn drr(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
-    let limits = (option::of(number()), option::of(tokens()), option::of(tokens())).prop_map(
-        |(requests_per_worker, input_tokens_per_worker, cached_tokens_per_worker)| ClassLimits {
-            requests_per_worker,
-            input_tokens_per_worker,
-            cached_tokens_per_worker,
-        },
-    );
-    let classes = btree_map(text(), (weight(), inside, busy(), limits), 1..4);
-    (attribute(), classes, option::of(any::<prop::sample::Index>()), any::<bool>()).prop_map(
-        |(by, classes, default, settle)| {
+    let classes = btree_map(text(), (weight(), inside, busy(), limits()), 1..4);
+    (attribute(), classes, option::of(any::<prop::sample::Index>())).prop_map(
+        |(by, classes, default)| {
             let class = |(name, (quantum, inside, busy, limits))| Class {
                 name,
                 quantum,
@@ -102,13 +153,14 @@ pub(crate) fn drr(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> 
             };
             let classes: Vec<Class> = classes.into_iter().map(class).collect();
             let default = default.map(|i| i.get(&classes).name.clone());
-            Node::Drr(Drr { by, classes, default, settle })
+            Node::Drr(Drr { by, classes, default })
         },
     )
 }
 
 pub(crate) fn node(of: BoxedStrategy<Inside>) -> BoxedStrategy<Node> {
-    prop_oneof![share(of.clone()), load(of.clone()), drr(of)].boxed()
+    prop_oneof![share(of.clone()), share_with_classes(of.clone()), load(of.clone()), drr(of)]
+        .boxed()
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
@@ -126,14 +178,40 @@ pub(crate) fn worker(
 ) -> impl Strategy<Value = WorkerChange> {
     let ranks = option::of(0..=MAX_RANKS);
     let taints = option::of(vec(text(), 0..3));
-    (text(), state, ranks, option::of(number()), taints, option::of(tokens())).prop_map(
-        |(name, state, ranks, slots, taints, batch_tokens)| WorkerChange {
+    let size = (ranks, option::of(number()), option::of(tokens()), option::of(number()));
+    (text(), state, size, taints, rates()).prop_map(
+        |(name, state, (ranks, slots, batch_tokens, tier), taints, rates)| WorkerChange {
             name,
             state,
             ranks,
             slots,
             taints,
             batch_tokens,
+            tier,
+            ..rates
+        },
+    )
+}
+
+/// What is said about a worker's rates, and nothing else.
+fn rates() -> impl Strategy<Value = WorkerChange> {
+    let rate = || number().prop_map(|n| PerMinute::new(n.max(1)).unwrap());
+    let burst = (1..=60u64).prop_map(|s| BurstSeconds::new(s).unwrap());
+    let said = (option::of(option::of(rate())), option::of(option::of(rate())), option::of(burst));
+    (said, option::of(number()), option::of(number()), option::of(micros())).prop_map(
+        |(
+            (requests_per_minute, tokens_per_minute, burst_seconds),
+            requests_remaining,
+            tokens_remaining,
+            pause_until,
+        )| WorkerChange {
+            requests_per_minute,
+            tokens_per_minute,
+            burst_seconds,
+            requests_remaining,
+            tokens_remaining,
+            pause_until,
+            ..WorkerChange::default()
         },
     )
 }
@@ -143,8 +221,8 @@ pub(crate) fn config() -> impl Strategy<Value = PoolConfig> {
         let unique: BTreeMap<_, _> = workers.into_iter().map(|w| (w.name.clone(), w)).collect();
         unique.into_values().rev().collect()
     });
-    let micros = || option::of(number().prop_map(Micros));
-    (number(), policy(), option::of(number()), micros(), micros(), workers, busy()).prop_map(
+    let span = || option::of(micros());
+    (number(), policy(), option::of(number()), span(), span(), workers, busy()).prop_map(
         |(capacity, policy, max_queue, queue_timeout, brownout_wait, workers, busy)| PoolConfig {
             capacity,
             policy,
@@ -158,9 +236,8 @@ pub(crate) fn config() -> impl Strategy<Value = PoolConfig> {
 }
 
 pub(crate) fn attributes() -> impl Strategy<Value = Attributes> {
-    vec((attribute(), text()), 0..5).prop_map(|pairs| {
-        pairs.iter().fold(Attributes::none(), |all, (by, value)| all.with(*by, value))
-    })
+    proptest::array::uniform7(option::of(text()))
+        .prop_map(|texts| Attributes::of(texts.each_ref().map(Option::as_deref)))
 }
 
 pub(crate) fn priority() -> impl Strategy<Value = i64> {
@@ -180,8 +257,9 @@ pub(crate) fn places() -> impl Strategy<Value = Places> {
 
 pub(crate) fn submit() -> impl Strategy<Value = Event> {
     let numbers = (option::of(tokens()), priority(), task_weight(), option::of(tokens()));
-    (text(), attributes(), numbers, places()).prop_map(
-        |(id, attributes, (cost, priority, weight, input), (cached, pin, allow, requires))| {
+    (id(), attributes(), numbers, places(), option::of(tokens())).prop_map(
+        |(id, attributes, (cost, priority, weight, input), places, quota)| {
+            let (cached, pin, allow, requires) = places;
             Event::Submit(Box::new(Submit {
                 id,
                 attributes,
@@ -193,6 +271,7 @@ pub(crate) fn submit() -> impl Strategy<Value = Event> {
                 pin,
                 allow,
                 requires,
+                quota,
             }))
         },
     )
@@ -203,9 +282,10 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     let flow = || (attribute(), text());
     prop_oneof![
         4 => submit(),
-        1 => (text(), option::of(tokens())).prop_map(|(id, tokens)| Event::Release { id, tokens }),
-        1 => text().prop_map(|id| Event::Cancel { id }),
-        1 => text().prop_map(|id| Event::FirstToken { id }),
+        1 => (id(), option::of(tokens()), option::of(tokens()))
+            .prop_map(|(id, tokens, quota)| Event::Release { id, tokens, quota }),
+        1 => id().prop_map(|id| Event::Cancel { id }),
+        1 => id().prop_map(|id| Event::FirstToken { id }),
         1 => flow().prop_map(|(by, flow)| Event::Hold { by, flow }),
         1 => flow().prop_map(|(by, flow)| Event::Resume { by, flow }),
         1 => number().prop_map(|slots| Event::Capacity { slots }),

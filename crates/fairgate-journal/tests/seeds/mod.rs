@@ -1,12 +1,9 @@
-//! Which random journals to try.
+//! How many random journals to try.
 
-use std::ops::Range;
-
-/// `FAIRGATE_SEEDS=100..200` where it is set, else these.
-pub(crate) fn seeds(usual: Range<u64>) -> Range<u64> {
-    let Ok(range) = std::env::var("FAIRGATE_SEEDS") else { return usual };
-    let seeds = range
-        .split_once("..")
-        .and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
-    seeds.expect("FAIRGATE_SEEDS is like 100..200")
+/// `FAIRGATE_JOURNALS` where it is set, else this many. The first one's seed is `FAIRGATE_SEED`.
+pub(crate) fn journals(usual: u64) -> u64 {
+    match std::env::var("FAIRGATE_JOURNALS") {
+        Ok(count) => count.parse().expect("FAIRGATE_JOURNALS is a number"),
+        Err(_) => usual,
+    }
 }

@@ -101,7 +101,7 @@ pub(super) fn no_errors(case: &Case<'_>) -> Bar {
     Bar::new(name, !sightings.is_empty(), says)
 }
 
-/// Nothing flies, waits or is reserved when all is over.
+/// Nothing is in flight, waits or is reserved when all is over.
 pub(super) fn nothing_left(case: &Case<'_>) -> Bar {
     let aftermath = case.evidence.aftermath;
     let in_replay = case.replay.requests.iter().filter(|r| r.grant.is_some() && r.ended.is_none());
@@ -110,9 +110,9 @@ pub(super) fn nothing_left(case: &Case<'_>) -> Bar {
         .map(|budget| budget.reserved)
         .sum();
     let counts = [
-        ("in flight", aftermath.flying),
+        ("in flight", aftermath.in_flight),
         ("waiting", aftermath.waiting),
-        ("permits out", aftermath.still_flying),
+        ("permits out", aftermath.still_in_flight),
         ("grants without an end in the journal", in_replay.count() as u64),
         ("reservations", case.evidence.ledger.reservations_left),
         ("tokens reserved", reserved),

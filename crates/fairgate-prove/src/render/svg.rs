@@ -135,7 +135,7 @@ fn deviation(svg: &mut String, report: &Report, last: &Point) {
     write_labels(svg, &panel, labels);
 }
 
-/// How many requests of each fly.
+/// How many requests of each are in flight.
 fn slots(svg: &mut String, report: &Report, last: &Point) {
     let most = report.capacity as f64;
     let panel = Panel { top: 374.0, bottom: 514.0, least: 0.0, most, last_ms: last.at_ms.max(1.0) };
@@ -146,7 +146,7 @@ fn slots(svg: &mut String, report: &Report, last: &Point) {
     for (i, tenant) in report.tenants.iter().enumerate() {
         let mut before = 0.0;
         let steps = report.course.points.iter().flat_map(|point| {
-            let was = std::mem::replace(&mut before, point.flying[i] as f64);
+            let was = std::mem::replace(&mut before, point.in_flight[i] as f64);
             [(point.at_ms, was), (point.at_ms, before)]
         });
         let path = panel.path(steps);

@@ -1,6 +1,7 @@
 //! The books of all flows, step by step.
 
 use std::collections::HashSet;
+use std::mem;
 
 use fairgate_core::units::Micros;
 
@@ -15,7 +16,7 @@ struct Books {
     waiting: u64,
     /// How many of these are tried again.
     again: u64,
-    flying: HashSet<Index>,
+    in_flight: HashSet<Index>,
     /// U, since the start.
     used: i128,
     /// P, R and O, and the largest they have been.
@@ -27,12 +28,17 @@ struct Books {
     over_max: i128,
     /// ĉ.
     largest: i128,
-    /// What flew when it last began to wait, and still does.
+    /// What was in flight when it last began to wait, and still is.
     old: HashSet<Index>,
     /// The hindrance that is under way.
     hindrance: Option<Hindrance>,
     /// H, of all that are over.
     hindered: i128,
+    /// Whether it has had no grant since it last began to wait.
+    fresh: bool,
+    /// F, since it last began to wait, and the largest it has been.
+    passed: i128,
+    passed_max: i128,
 }
 
 /// A time in which a flow cannot go, or has nothing to go with.
@@ -53,7 +59,7 @@ impl Books {
     }
 
     fn granted(&mut self, index: Index, cost: i128, used: i128) {
-        self.flying.insert(index);
+        self.in_flight.insert(index);
         self.costs += cost;
         self.uses += used;
         self.over += (used - cost).max(0);
@@ -64,7 +70,7 @@ impl Books {
     }
 
     fn ended(&mut self, index: Index, cost: i128, used: i128) {
-        self.flying.remove(&index);
+        self.in_flight.remove(&index);
         self.old.remove(&index);
         self.costs -= cost;
         self.uses -= used;
@@ -119,11 +125,12 @@ impl<'a> Meter<'a> {
     }
 
     pub(super) fn step(&mut self, step: &Step, flow: usize, request: &Request) {
-        let (cost, used) = (i128::from(request.cost()), i128::from(request.used()));
+        let (cost, used) = (i128::from(request.cost()), i128::from(request.counted()));
         match step.what {
             What::Waits => self.waits(flow, request.again),
             What::Gone => self.waits_no_more(flow, request.again),
             What::Granted => {
+                self.pass_the_fresh(flow);
                 self.waits_no_more(flow, request.again);
                 self.next_gap(flow, cost, used);
                 self.count_grant(flow, request);
@@ -135,10 +142,15 @@ impl<'a> Meter<'a> {
 
     fn waits(&mut self, flow: usize, again: bool) {
         if self.books[flow].waiting == 0 {
-            self.books[flow].old = self.books[flow].flying.clone();
+            self.books[flow].old = self.books[flow].in_flight.clone();
             let old = self.old(flow);
+            let books = &mut self.books[flow];
+            let passed = mem::take(&mut books.passed);
+            books.fresh = true;
             if let Some(joined) = &mut self.joined {
                 joined.old[flow] += old;
+                // As far as virtual time was ahead of it, it is raised without tokens.
+                books.hindered += passed;
             }
         }
         self.books[flow].waiting += 1;
@@ -152,10 +164,26 @@ impl<'a> Meter<'a> {
         self.look_for_hindrance(flow);
     }
 
-    /// L: the smaller of cost and usage of what flew when the flow last began to wait, and still does.
+    /// A fresh flow is granted before others that are fresh too: virtual time may pass those, up to the settled height of
+    /// some flow.
+    fn pass_the_fresh(&mut self, granted: usize) {
+        if !mem::take(&mut self.books[granted].fresh) {
+            return;
+        }
+        for flow in (0..self.books.len()).filter(|flow| *flow != granted) {
+            if self.books[flow].fresh && self.books[flow].waiting > 0 {
+                let passed = highest(&self.books, flow, |_, books| books.uses_max);
+                let books = &mut self.books[flow];
+                books.passed = books.passed.max(passed);
+                books.passed_max = books.passed_max.max(passed);
+            }
+        }
+    }
+
+    /// L: the smaller of cost and usage of what was in flight when the flow last began to wait, and still is.
     fn old(&self, flow: usize) -> i128 {
         let old = self.books[flow].old.iter().map(|index| &self.requests[*index]);
-        old.map(|request| i128::from(request.cost().min(request.used()))).sum()
+        old.map(|request| i128::from(request.cost().min(request.counted()))).sum()
     }
 
     /// Begins or ends a hindrance.
@@ -266,7 +294,7 @@ impl<'a> Meter<'a> {
             for (j, books) in self.books.iter().enumerate().filter(|(j, _)| *j != i) {
                 seen += books.charged() - gap.charged[j];
                 last += books.largest + books.over_max;
-                last += if gap.loose { books.costs_max } else { 0 };
+                last += if gap.loose { books.costs_max + books.passed_max } else { 0 };
             }
             let credit = gap.own + own.hindered - gap.hindered;
             let bound = credit * (self.weights - own.weight) + last * own.weight;
@@ -283,7 +311,8 @@ impl<'a> Meter<'a> {
         let all: i128 = got.iter().sum();
         let ideal = self.books.iter().map(|books| books.weight * all).collect();
         let slack = self.books.iter().enumerate().map(|(flow, books)| {
-            books.uses_max + books.costs_max + joined.old[flow] + self.hindered(flow)
+            let freshness = joined.old[flow] + books.passed;
+            books.uses_max + books.costs_max + freshness + self.hindered(flow)
         });
         let slack: Vec<i128> = slack.collect();
         let slacks: i128 = slack.iter().sum();
@@ -312,7 +341,7 @@ impl<'a> Meter<'a> {
             used: self.books.iter().map(|books| books.used).collect(),
             ideal_times_weights: ideal,
             bound_times_weights: bound,
-            flying: self.books.iter().map(|books| books.flying.len() as u64).collect(),
+            in_flight: self.books.iter().map(|books| books.in_flight.len() as u64).collect(),
             all_wait: self.books.iter().all(|books| books.waiting > 0),
         });
     }
@@ -320,11 +349,14 @@ impl<'a> Meter<'a> {
 
 /// How far virtual time may have risen during a hindrance, times the flow's weight, rounded up.
 fn raised(books: &[Books], flow: usize, hindrance: &Hindrance) -> i128 {
+    highest(books, flow, |k, books| books.uses_max + books.used - hindrance.used[k])
+}
+
+/// The largest tokens per weight of the other flows, times the flow's weight, rounded up.
+fn highest(books: &[Books], flow: usize, tokens: impl Fn(usize, &Books) -> i128) -> i128 {
     let weight = books[flow].weight;
-    let others = books.iter().zip(&hindrance.used).enumerate().filter(|(k, _)| *k != flow);
-    let rises = others.map(|(_, (books, then))| {
-        let tokens = weight * (books.uses_max + books.used - then);
-        (tokens + books.weight - 1) / books.weight
-    });
-    rises.max().unwrap_or(0)
+    let others = books.iter().enumerate().filter(|(k, _)| *k != flow);
+    let heights = others
+        .map(|(k, books)| (weight * tokens(k, books) + books.weight - 1) / books.weight);
+    heights.max().unwrap_or(0)
 }

@@ -221,9 +221,9 @@ fn where_a_worker_dies_only_answers_that_had_begun_may_break() {
 #[test]
 fn what_is_left_is_found() {
     let leave: [fn(&mut Evidence); 6] = [
-        |evidence| evidence.aftermath.flying = 1,
+        |evidence| evidence.aftermath.in_flight = 1,
         |evidence| evidence.aftermath.waiting = 1,
-        |evidence| evidence.aftermath.still_flying = 1,
+        |evidence| evidence.aftermath.still_in_flight = 1,
         |evidence| evidence.aftermath.events_lost = 1,
         |evidence| evidence.ledger.reservations_left = 1,
         |evidence| evidence.ledger.budgets[1].1[0].reserved = 1,

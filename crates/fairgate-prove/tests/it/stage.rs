@@ -212,7 +212,7 @@ impl<'a> Stage<'a> {
         let sent = self.requests.get_mut(id).unwrap();
         sent.attempt += 1;
         let failed = sent.worker.take();
-        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(0)) });
+        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(0)), quota: None });
         let mut submit = self.submit(id);
         let workers = self.scenario.backend.workers.iter().map(|(name, _)| *name);
         let others = workers.filter(|name| failed.as_deref() != Some(name));
@@ -231,7 +231,7 @@ impl<'a> Stage<'a> {
         self.sightings.push(Sighting { tenant: client.tenant, request: Some(id.into()), end });
         self.rows.push(row);
         self.ended[client.tenant] += u64::from(self.joined.is_some());
-        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(used)) });
+        self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(used)), quota: None });
         self.at(at + 300, Next::Ask(client));
     }
 
@@ -292,8 +292,8 @@ impl<'a> Stage<'a> {
             let number: usize = grant.id[1..].parse().unwrap();
             let fails = |every| sent.attempt == 1 && number.is_multiple_of(every);
             match self.flaws.fails_every.is_some_and(fails) {
-                true => self.at(at + 1500, Next::Fail(grant.id.into())),
-                false => self.at(at + takes, Next::End(grant.id.into())),
+                true => self.at(at + 1500, Next::Fail(grant.id.to_string())),
+                false => self.at(at + takes, Next::End(grant.id.to_string())),
             }
         }
     }

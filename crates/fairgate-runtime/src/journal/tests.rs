@@ -172,7 +172,8 @@ fn is_stopped(health: &JournalHealth) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_ends_the_file_with_a_whole_line_and_the_gap_shows() {
     let (disk, mut desk) = (FakeDisk::default(), desk());
-    let mut journal = Journal::on_disk(Box::new(disk.clone()), options(), &mut desk).unwrap();
+    let mut journal =
+        Journal::on_disk(Box::new(disk.clone()), options(), &mut desk, Micros(0)).unwrap();
     happen(&mut journal, &mut desk, 3).await;
     settle(&journal);
     // Room for half a line more.
@@ -207,7 +208,8 @@ async fn a_disk_that_hangs_holds_the_gate_up_only_so_long() {
     let mut desk = desk();
     // Every page ends its file; from the second file on the disk hangs.
     let options = JournalOptions { file_bytes_max: 1, ..options() };
-    let mut journal = Journal::on_disk(Box::new(slow), options.clone(), &mut desk).unwrap();
+    let mut journal =
+        Journal::on_disk(Box::new(slow), options.clone(), &mut desk, Micros(0)).unwrap();
     let before = Instant::now();
     let mut happened = 0;
     while !is_stopped(&desk.journal_health) {
@@ -244,14 +246,15 @@ async fn a_disk_that_hangs_holds_the_gate_up_only_so_long() {
 async fn a_file_that_cannot_be_made_is_an_error_at_the_start() {
     let (disk, mut desk) = (FakeDisk::default(), desk());
     disk.faults.lock().unwrap().no_new_files = true;
-    assert!(Journal::on_disk(Box::new(disk), options(), &mut desk).is_err());
+    assert!(Journal::on_disk(Box::new(disk), options(), &mut desk, Micros(0)).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_file_that_cannot_be_made_later_is_a_gap() {
     let (disk, mut desk) = (FakeDisk::default(), desk());
     let options = JournalOptions { file_bytes_max: 1, ..options() };
-    let mut journal = Journal::on_disk(Box::new(disk.clone()), options, &mut desk).unwrap();
+    let mut journal =
+        Journal::on_disk(Box::new(disk.clone()), options, &mut desk, Micros(0)).unwrap();
     disk.faults.lock().unwrap().no_new_files = true;
     happen(&mut journal, &mut desk, 1).await;
     settle(&journal);

@@ -19,6 +19,8 @@ pub(super) struct FileWriter {
     files_max: usize,
     next_number: u64,
     current: Option<Current>,
+    /// Which time of day the pool's time was, for the first line of each file.
+    clock: Option<fairgate_journal::Clock>,
 }
 
 /// The file that is being written.
@@ -33,7 +35,12 @@ impl FileWriter {
     pub(super) fn new(disk: Box<dyn Disk>, files_max: usize) -> io::Result<Self> {
         let names = names(&*disk)?;
         let next_number = names.last().map_or(0, |last| last.number.saturating_add(1));
-        Ok(Self { disk, files_max: files_max.max(1), next_number, current: None })
+        Ok(Self { disk, files_max: files_max.max(1), next_number, current: None, clock: None })
+    }
+
+    /// Lets each file say which time of day its times were.
+    pub(super) fn with_clock(self, clock: fairgate_journal::Clock) -> Self {
+        Self { clock: Some(clock), ..self }
     }
 
     /// Begins a file with a snapshot. It is seen under its name when that is whole.
@@ -51,6 +58,9 @@ impl FileWriter {
     fn write_first_line(&mut self, snapshot: &Snapshot, kind: Kind) -> io::Result<()> {
         let mut counted = Counted { file: self.disk.create(UNFINISHED)?, bytes: 0 };
         let mut writer = fairgate_journal::Writer::new(BufWriter::new(&mut counted));
+        if let Some(clock) = self.clock {
+            writer = writer.with_clock(clock);
+        }
         writer.write_snapshot(snapshot)?;
         writer.flush()?;
         drop(writer);

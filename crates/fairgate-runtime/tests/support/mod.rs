@@ -35,17 +35,17 @@ pub(crate) async fn live(gate: &Gate) -> Live {
     gate.live().await.unwrap()
 }
 
-/// How many fly and how many wait.
+/// How many are in flight and how many wait.
 pub(crate) async fn load(gate: &Gate) -> (u64, u64) {
     let live = live(gate).await;
-    (live.flying, live.waiting)
+    (live.in_flight, live.waiting)
 }
 
-/// What a tenant has been charged for ended requests.
+/// What a tenant has been charged for ended requests; 0 where the pool keeps nothing of it.
 pub(crate) async fn served(gate: &Gate, tenant: &str) -> u128 {
     let root = gate.snapshot().await.unwrap().root;
-    let flow = root.flows.into_iter().find(|flow| *flow.name == *tenant).unwrap();
-    flow.share.unwrap().served
+    let flow = root.flows.into_iter().find(|flow| *flow.name == *tenant);
+    flow.map_or(0, |flow| flow.share.unwrap().served)
 }
 
 /// Starts an admission that waits, and waits until it does.

@@ -1,5 +1,7 @@
 //! The part of a decision that is compared.
 
+use std::sync::Arc;
+
 use fairgate_core::decision::{Decision, Reason};
 
 /// A decision, reduced to what a replay must reproduce.
@@ -8,7 +10,7 @@ pub enum Decided {
     /// A request has a slot.
     Grant {
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
         /// Whether it waited longer than the brownout wait, where the pool has one.
         brownout: Option<bool>,
         /// Its worker and rank, where the pool has workers.
@@ -17,14 +19,14 @@ pub enum Decided {
     /// A request is refused.
     Reject {
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
         /// Why.
         reason: Reason,
     },
     /// A request waited too long.
     Expire {
         /// Which request.
-        id: Box<str>,
+        id: Arc<str>,
     },
 }
 
@@ -39,7 +41,7 @@ impl From<&Decision> for Decided {
             Decision::Reject(reject) => {
                 Self::Reject { id: reject.id.clone(), reason: reject.reason }
             }
-            Decision::Expire { id } => Self::Expire { id: id.clone() },
+            Decision::Expire { id, .. } => Self::Expire { id: id.clone() },
         }
     }
 }

@@ -1,12 +1,10 @@
 //! drr — deficit round robin.
 
-use std::cmp::Ordering;
-
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{BusyThresholds, Class, Drr};
 
 use super::request::Request;
-use super::tree::{Flow, Pick, Rule, Step};
+use super::tree::{Change, ClassRules, Flow, Pick, Rule, Step};
 use super::world::World;
 
 #[derive(Clone, Debug)]
@@ -39,6 +37,10 @@ impl DrrNode {
         Self { policy: policy.clone(), classes: classes.collect(), cursor: 0, stayed: false }
     }
 
+    fn listed(&self, name: &str) -> Option<&Class> {
+        self.policy.classes.iter().find(|class| *class.name == *name)
+    }
+
     fn next(&self, index: usize) -> usize {
         (index + 1) % self.classes.len()
     }
@@ -49,11 +51,6 @@ impl DrrNode {
         i128::from(event.unwrap_or(class.quantum.get()))
     }
 
-    /// "becomes 0" and "reset": with `settle`, only of a deficit over 0.
-    fn reset(&self, deficit: i128) -> i128 {
-        if self.policy.settle { deficit.min(0) } else { 0 }
-    }
-
     fn pick_in_class(&self, index: usize, world: &World, busy: BusyThresholds) -> Option<Pick> {
         let class = &self.policy.classes[index];
         let busy = if class.busy.is_stated() { class.busy } else { busy };
@@ -62,13 +59,14 @@ impl DrrNode {
 
     fn see(&self, index: usize, world: &World, busy: BusyThresholds) -> Seen {
         Seen {
-            is_empty: self.classes[index].flow.waiting().is_empty(),
+            is_empty: self.classes[index].flow.is_empty(),
             pick: self.pick_in_class(index, world, busy),
             quantum: self.quantum(index, world),
         }
     }
 
-    /// The classes in ring order from the cursor; where it stayed, but cannot go on, from the next.
+    /// The classes in ring order from the cursor. "Where it stayed but cannot, its turn is over: this scan
+    /// visits that class last, the others in ring order from the next."
     fn visiting_order(&self) -> Vec<usize> {
         let first = if self.stayed { self.next(self.cursor) } else { self.cursor };
         (0..self.classes.len()).map(|i| (first + i) % self.classes.len()).collect()
@@ -79,16 +77,18 @@ impl DrrNode {
         let mut deficits: Vec<i128> = self.classes.iter().map(|class| class.deficit).collect();
         let covers = |index: usize, deficit: i128| cost(&seen[index]).is_some_and(|c| deficit >= c);
 
-        // 1. Where the cursor stayed on its class and that class can afford its head, dispatch it.
+        // 1. "Where the cursor stayed on its class and that class is ready and can afford its head, dispatch
+        // it."
         if self.stayed && covers(self.cursor, deficits[self.cursor]) {
             return Some((self.cursor, deficits));
         }
 
-        // 2. Visit each class once.
+        // 2. "Visit each class once. Empty: its deficit becomes 0. Not ready: skip, the deficit stays.
+        // Deficit covers the head's cost: dispatch. Else add one quantum; dispatch if that covers it."
         let order = self.visiting_order();
         for &index in &order {
             if seen[index].is_empty {
-                deficits[index] = self.reset(deficits[index]);
+                deficits[index] = 0;
                 continue;
             }
             if seen[index].pick.is_none() {
@@ -102,7 +102,9 @@ impl DrrNode {
             }
         }
 
-        // 3. The fewest further whole rounds that any ready class needs, for every ready class.
+        // 3. "Over the ready classes take the fewest further whole rounds that any of them needs; add that
+        // many quanta to every ready class; dispatch the first, in the order just visited, that can afford
+        // its head. No ready class: no credit, no pick."
         let ready: Vec<usize> = order.into_iter().filter(|&i| seen[i].pick.is_some()).collect();
         let needs = |&index: &usize| {
             let missing = cost(&seen[index]).expect("it is ready") - deficits[index];
@@ -136,7 +138,7 @@ impl Rule for DrrNode {
     /// the first listed)."
     fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
         let named = request.submit.attributes.get(self.policy.by);
-        let listed = named.filter(|name| self.class(name).is_some());
+        let listed = named.filter(|name| self.listed(name).is_some());
         let default = self.policy.default.as_deref();
         listed.or(default).unwrap_or(&self.policy.classes[0].name)
     }
@@ -161,48 +163,40 @@ impl Rule for DrrNode {
         let mut seen: Vec<Seen> = (0..self.classes.len()).map(see).collect();
         let (index, deficits) = self.choose(&seen)?;
         let pick = seen.swap_remove(index).pick.expect("what is chosen is ready");
-        Some(pick.through(index, deficits))
+        Some(pick.through(index, Change::Deficits(deficits)))
     }
 
+    /// "Then charge the cost. Class empty: deficit 0, the cursor moves to the next class. Its next head is
+    /// ready and not affordable: the cursor moves on. Else (it is affordable, or nothing inside is ready
+    /// right now) the cursor stays."
     fn charge(&mut self, step: &Step, cost: u64, world: &World, busy: BusyThresholds) {
-        for (class, deficit) in self.classes.iter_mut().zip(&step.deficits) {
-            class.deficit = *deficit;
+        if let Change::Deficits(deficits) = &step.change {
+            for (class, deficit) in self.classes.iter_mut().zip(deficits) {
+                class.deficit = *deficit;
+            }
         }
         self.classes[step.flow].deficit -= i128::from(cost);
-        let left = self.classes[step.flow].deficit;
 
-        if self.classes[step.flow].flow.waiting().is_empty() {
-            // Class empty: deficit 0, the cursor moves to the next class.
-            self.classes[step.flow].deficit = self.reset(left);
+        if self.classes[step.flow].flow.is_empty() {
+            self.classes[step.flow].deficit = 0;
             (self.cursor, self.stayed) = (self.next(step.flow), false);
             return;
         }
+        let left = self.classes[step.flow].deficit;
         let next_head = self.pick_in_class(step.flow, world, busy);
-        let affords = next_head.map(|pick| left.cmp(&i128::from(pick.request.cost)));
-        if matches!(affords, Some(Ordering::Equal | Ordering::Greater)) {
-            // Next head already affordable: the cursor stays.
-            (self.cursor, self.stayed) = (step.flow, true);
-        } else {
+        if next_head.is_some_and(|pick| left < i128::from(pick.request.cost)) {
             (self.cursor, self.stayed) = (self.next(step.flow), false);
+        } else {
+            (self.cursor, self.stayed) = (step.flow, true);
         }
     }
 
     /// "A class that loses its last waiting request in any other way has its deficit reset at once."
     fn emptied(&mut self, index: usize) {
-        self.classes[index].deficit = self.reset(self.classes[index].deficit);
+        self.classes[index].deficit = 0;
     }
 
-    /// "`settle: true`: on release with tokens the class's deficit falls by tokens − cost", and a refund
-    /// that comes to an empty class is credit of the idle, and goes.
-    fn ended(&mut self, index: usize, cost: u64, tokens: Option<u64>, _generation: u64) {
-        let Some(tokens) = tokens.filter(|_| self.policy.settle) else { return };
-        self.classes[index].deficit -= i128::from(tokens) - i128::from(cost);
-        if self.classes[index].flow.waiting().is_empty() {
-            self.classes[index].deficit = self.reset(self.classes[index].deficit);
-        }
-    }
-
-    fn class(&self, name: &str) -> Option<&Class> {
-        self.policy.classes.iter().find(|class| *class.name == *name)
+    fn class(&self, name: &str) -> Option<ClassRules> {
+        self.listed(name).map(|class| ClassRules { busy: class.busy, limits: class.limits })
     }
 }

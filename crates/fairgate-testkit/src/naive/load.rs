@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{BusyThresholds, Load};
 
-use super::tree::{Flow, Pick, Rule, Step};
+use super::tree::{Change, Flow, Pick, Rule, Step};
 use super::world::World;
 
 /// How many totals of Q are kept.
@@ -48,7 +48,7 @@ impl LoadNode {
             (Reverse(age(&self.flows[*index], world.ticks)), oldest.seq)
         })?;
         let pick = Pick { request: Arc::clone(oldest), steps: Vec::new() };
-        Some(pick.through(index, Vec::new()))
+        Some(pick.through(index, Change::Nothing))
     }
 
     fn keep_total(&mut self) {
@@ -60,7 +60,7 @@ impl LoadNode {
 
     /// "Where two or more flows wait and 4·(n·ΣD² − (ΣD)²) > (ΣD)²".
     fn ages_vary(&self, ticks: u64) -> bool {
-        let waiting = self.flows.iter().filter(|flow| !flow.waiting().is_empty());
+        let waiting = self.flows.iter().filter(|flow| !flow.is_empty());
         let ages: Vec<u128> = waiting.map(|flow| age(flow, ticks)).collect();
         let n = ages.len() as u128;
         let sum: u128 = ages.iter().sum();
@@ -133,7 +133,7 @@ impl Rule for LoadNode {
             let load = self.alpha * d_max * q(*index) + (ONE - self.alpha) * q_max * d(*index);
             (Reverse(load), pick.request.seq)
         })?;
-        Some(pick.through(index, Vec::new()))
+        Some(pick.through(index, Change::Nothing))
     }
 
     /// The load function charges nothing.

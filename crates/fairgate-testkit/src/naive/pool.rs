@@ -10,7 +10,7 @@ use fairgate_core::units::Micros;
 use super::decided::Decided;
 use super::request::{Request, input_of};
 use super::tree::Node;
-use super::world::{Flying, PerFlow, World};
+use super::world::{InFlight, PerFlow, World};
 
 /// A pool that decides exactly as the replay rules say, and takes all the time it needs.
 #[derive(Clone, Debug)]
@@ -27,16 +27,7 @@ pub struct NaivePool {
 impl NaivePool {
     /// A pool before its first event.
     pub fn new(config: PoolConfig) -> Self {
-        let mut world = World {
-            capacity: config.capacity,
-            ticks: 0,
-            holds: PerFlow::new(),
-            weights: PerFlow::new(),
-            caps: PerFlow::new(),
-            flying: Vec::new(),
-            workers: None,
-            workers_added: 0,
-        };
+        let mut world = World::new(config.capacity);
         for worker in &config.workers {
             world.change_worker(worker);
         }
@@ -51,12 +42,12 @@ impl NaivePool {
         waiting
     }
 
-    /// What flies, in the order of the grants.
-    pub fn flying(&self) -> Vec<Arc<Request>> {
-        self.world.flying.iter().map(|flying| Arc::clone(&flying.request)).collect()
+    /// What is in flight, in the order of the grants.
+    pub fn in_flight(&self) -> Vec<Arc<Request>> {
+        self.world.in_flight.iter().map(|it| Arc::clone(&it.request)).collect()
     }
 
-    /// How many requests may fly now.
+    /// How many requests may be in flight now.
     pub fn capacity(&self) -> u64 {
         self.world.capacity
     }
@@ -67,14 +58,16 @@ impl NaivePool {
     }
 
     /// Handles one event: "(1) requests that have waited `queue_timeout_us` or longer at `at` expire,
-    /// oldest first; (2) the event is applied; (3) while fewer requests fly than `capacity`, the policy
-    /// picks a request and it is granted; until it picks none." What it decided, in that order.
+    /// oldest first; (2) the event is applied; (3) while fewer requests are in flight than `capacity`, the
+    /// policy picks a request and it is granted; until it picks none." What it decided, in that order.
     pub fn apply(&mut self, at: Micros, event: &Event) -> Vec<Decided> {
+        // Levels rise "before anything else of an event".
+        self.world.let_time_pass(at.0);
         self.expire(at);
         self.look();
         self.apply_event(at, event);
         self.look();
-        while (self.world.flying.len() as u128) < u128::from(self.world.capacity) {
+        while self.has_free_slot() {
             if !self.grant_next(at) {
                 break;
             }
@@ -83,7 +76,12 @@ impl NaivePool {
         std::mem::take(&mut self.decided)
     }
 
-    /// Lets the tree see which flows are ready: "after each expiry step, each event, and each grant".
+    fn has_free_slot(&self) -> bool {
+        (self.world.in_flight.len() as u128) < u128::from(self.world.capacity)
+    }
+
+    /// Lets the tree see which flows wait and are ready: "innermost nodes first, after each expiry step
+    /// (also where nothing can expire), each event, and each grant".
     fn look(&mut self) {
         self.root.look(&self.world, self.config.busy);
     }
@@ -101,8 +99,9 @@ impl NaivePool {
     fn apply_event(&mut self, at: Micros, event: &Event) {
         match event {
             Event::Submit(submit) => self.submit(at, submit),
-            Event::Release { id, tokens } => {
-                self.end_flying(id, tokens.map(|tokens| tokens.0));
+            Event::Release { id, tokens, quota } => {
+                let tokens = tokens.map(|tokens| tokens.0);
+                self.end(id, tokens, quota.map(|quota| quota.0).or(tokens));
             }
             Event::Cancel { id } => self.cancel(id),
             Event::Hold { by, flow } => self.world.holds.set(*by, flow, ()),
@@ -142,12 +141,12 @@ impl NaivePool {
     /// Why a submit is refused before anybody must make room.
     fn refusal(&self, request: &Request) -> Option<Reason> {
         let mut known = self.waiting();
-        known.extend(self.flying());
+        known.extend(self.in_flight());
         if known.iter().any(|other| other.submit.id == request.submit.id) {
             return Some(Reason::Duplicate);
         }
         self.world.workers.as_ref()?;
-        if self.world.eligible(&request.submit).is_empty() {
+        if self.world.eligible(&request.submit).next().is_none() {
             return Some(Reason::NoWorker);
         }
         if self.world.is_overloaded(&request.submit) {
@@ -160,9 +159,8 @@ impl NaivePool {
     /// somebody must go."
     fn accept(&mut self, request: &Arc<Request>) {
         let waiting = self.waiting().len() as u128;
-        let slot_free = (self.world.flying.len() as u128) < u128::from(self.world.capacity);
         let full = self.config.max_queue.is_some_and(|max| waiting >= u128::from(max));
-        if !full || (waiting == 0 && slot_free) {
+        if !full || (waiting == 0 && self.has_free_slot()) {
             self.enter(request);
             return;
         }
@@ -177,7 +175,7 @@ impl NaivePool {
     }
 
     fn enter(&mut self, request: &Arc<Request>) {
-        self.root.enter(request, &self.world);
+        self.root.enter(request);
         self.next_seq += 1;
     }
 
@@ -191,35 +189,39 @@ impl NaivePool {
         let waiting = self.waiting().into_iter().find(|request| *request.submit.id == *id);
         match waiting {
             Some(request) => self.root.leave(&request),
-            None => self.end_flying(id, None),
+            None => self.end(id, None, None),
         }
     }
 
-    /// Ends a granted request; an id that does not fly is ignored. "The tick counter rises by one on
+    /// Ends a granted request; an id that is not in flight is ignored. "The tick counter rises by one on
     /// each release and on each cancel of a granted request, after the request has left and before the
     /// next pick."
-    fn end_flying(&mut self, id: &str, tokens: Option<u64>) {
-        let index = self.world.flying.iter().position(|f| *f.request.submit.id == *id);
+    fn end(&mut self, id: &str, tokens: Option<u64>, quota: Option<u64>) {
+        let index = self.world.in_flight.iter().position(|it| *it.request.submit.id == *id);
         let Some(index) = index else { return };
-        let flying = self.world.flying.remove(index);
-        self.root.end(&flying.request, tokens);
+        let ended = self.world.in_flight.remove(index);
+        if let Some(worker) = ended.place.and_then(|place| self.world.worker_at(place)) {
+            worker.settle(ended.taken, quota);
+        }
+        self.root.end(&ended.request, tokens);
         self.world.ticks += 1;
         self.root.tune(self.world.ticks);
     }
 
     /// "policy puts a new tree in place: its counters start at 0, earlier weight and cap events are
-    /// forgotten, holds stay. Waiting requests enter it in seq order; flying ones count as flying in
+    /// forgotten, holds stay. Waiting requests enter it in seq order; those in flight count as such in
     /// their new flows."
     fn change_policy(&mut self, policy: &Policy) {
         let waiting = self.waiting();
         self.root = Node::new(policy.root());
         self.world.weights = PerFlow::new();
         self.world.caps = PerFlow::new();
-        for request in self.flying() {
-            self.root.adopt(&request);
+        for it in &mut self.world.in_flight {
+            self.root.adopt(&it.request);
+            it.flows = self.root.path(&it.request);
         }
         for request in waiting {
-            self.root.enter(&request, &self.world);
+            self.root.enter(&request);
         }
     }
 
@@ -231,7 +233,7 @@ impl NaivePool {
             return;
         }
         for request in self.waiting() {
-            if self.world.eligible(&request.submit).is_empty() {
+            if self.world.eligible(&request.submit).next().is_none() {
                 self.root.leave(&request);
                 self.reject(&request, Reason::NoWorker);
             }
@@ -240,9 +242,9 @@ impl NaivePool {
 
     /// "first_token takes the request's prefill off, once."
     fn first_token(&mut self, id: &str) {
-        for flying in &mut self.world.flying {
-            if *flying.request.submit.id == *id {
-                flying.prefill = 0;
+        for it in &mut self.world.in_flight {
+            if *it.request.submit.id == *id {
+                it.prefill = 0;
             }
         }
     }
@@ -264,13 +266,18 @@ impl NaivePool {
     fn place(&mut self, request: &Arc<Request>) -> Option<(String, u32)> {
         let busy = self.root.busy_of(request, self.config.busy);
         let chosen = self.world.choose_place(request, busy);
-        let flying = Flying {
+        let chosen = chosen.map(|(worker, place)| (worker.name.to_string(), place));
+        let place = chosen.as_ref().map(|(_, place)| *place);
+        let worker = place.and_then(|place| self.world.worker_at(place));
+        let taken = worker.and_then(|worker| worker.take(request.quota()));
+        let prefill = |(name, _): &(String, _)| request.input - request.cached_on(name);
+        self.world.in_flight.push(InFlight {
             request: Arc::clone(request),
-            place: chosen.map(|(_, place)| place),
-            prefill: chosen.map_or(0, |(w, _)| request.input - request.cached_on(&w.name)),
-        };
-        let named = chosen.map(|(worker, place)| (worker.name.to_string(), place.rank));
-        self.world.flying.push(flying);
-        named
+            flows: self.root.path(request),
+            place,
+            prefill: chosen.as_ref().map_or(0, prefill),
+            taken,
+        });
+        chosen.map(|(name, place)| (name, place.rank))
     }
 }

@@ -6,7 +6,7 @@ use fairgate_core::event::Submit;
 use fairgate_core::policy::Order;
 use fairgate_core::units::Micros;
 
-/// An accepted request. Nothing in it changes while it waits or flies.
+/// An accepted request. Nothing in it changes while it waits or is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What was submitted.
@@ -26,6 +26,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// What its grant takes from a token rate: "the request's `quota` (default: its cost)".
+    pub(super) fn quota(&self) -> u64 {
+        self.submit.quota.map_or(self.cost, |tokens| tokens.0)
+    }
+
     /// How many of its input tokens are cached on a worker: more than input counts as input.
     pub(super) fn cached_on(&self, worker: &str) -> u64 {
         cached_on(&self.submit, input_of(&self.submit), worker)

@@ -1,10 +1,11 @@
 //! share — share score.
 
-use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{BusyThresholds, Share};
+use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
+use fairgate_core::policy::{BusyThresholds, Share, ShareClass};
 
 use super::apportion::apportion;
-use super::tree::{Flow, Pick, Rule, Step};
+use super::request::Request;
+use super::tree::{Change, ClassRules, Flow, Pick, Rule, Step};
 use super::world::World;
 
 /// Scores are in parts of 2^-32.
@@ -15,6 +16,8 @@ pub(super) struct ShareNode {
     policy: Share,
     flows: Vec<ShareFlow>,
     virtual_time: i128,
+    /// How many moments have been numbered.
+    moments: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -23,81 +26,167 @@ struct ShareFlow {
     base: i128,
     /// Tokens of ended requests.
     served: i128,
-    /// Costs of flying ones.
+    /// Costs of those in flight.
     pending: i128,
     generation: u64,
-    /// While something waits in it and it is not ready: the virtual time at which that began.
+    is_new: bool,
+    moment: u64,
+    /// Whether something waited in it at the last look.
+    waited: bool,
+    /// Where something waited in it at the last look and it was not ready: the virtual time when it stopped
+    /// being ready, or, not ready from the start, when something started to wait in it.
     stopped_at: Option<i128>,
 }
 
 impl ShareNode {
     pub(super) fn new(policy: &Share) -> Self {
-        Self { policy: policy.clone(), flows: Vec::new(), virtual_time: 0 }
+        Self { policy: policy.clone(), flows: Vec::new(), virtual_time: 0, moments: 0 }
     }
 
-    fn weight(&self, flow: &ShareFlow, world: &World) -> u64 {
-        let name = &flow.flow.name;
-        let listed = self.policy.weights.get(name).unwrap_or(&self.policy.default_weight);
-        world.weight_event(self.policy.by, name).unwrap_or(listed.get())
+    fn listed(&self, name: &str) -> Option<&ShareClass> {
+        self.policy.classes.iter().find(|class| *class.name == *name)
     }
 
-    fn cap(&self, flow: &ShareFlow, world: &World) -> Option<u64> {
+    fn weight(&self, flow: &ShareFlow, world: &World) -> i128 {
         let name = &flow.flow.name;
-        let listed = self.policy.caps.get(name).copied().or(self.policy.default_cap);
-        world.cap_event(self.policy.by, name).unwrap_or(listed)
+        let class = self.listed(name).map(|class| &class.weight);
+        let stated = class.or(self.policy.weights.get(name)).unwrap_or(&self.policy.default_weight);
+        i128::from(world.weight_event(self.policy.by, name).unwrap_or(stated.get()))
+    }
+
+    /// "A flow with as many in flight as its cap (`cap` of its class, `caps`, else `default_cap`, default
+    /// none; or an event's) is not ready." An event's cap counts the whole pool, a policy's this one copy.
+    fn is_at_cap(&self, flow: &ShareFlow, world: &World) -> bool {
+        let name = &flow.flow.name;
+        if let Some(cap) = world.cap_event(self.policy.by, name) {
+            return cap.is_some_and(|cap| world.in_flight_of(self.policy.by, name) >= cap);
+        }
+        let class = self.listed(name).and_then(|class| class.cap);
+        let cap = class.or(self.policy.caps.get(name).copied()).or(self.policy.default_cap);
+        cap.is_some_and(|cap| flow.in_flight() >= cap)
     }
 
     /// settled = base + floor(served × 2^32 / weight).
     fn settled(&self, flow: &ShareFlow, world: &World) -> i128 {
-        flow.base + (flow.served * SCALE).div_euclid(i128::from(self.weight(flow, world)))
+        flow.base + (flow.served * SCALE).div_euclid(self.weight(flow, world))
     }
 
     /// score = base + floor((served + pending) × 2^32 / weight).
     fn score(&self, flow: &ShareFlow, world: &World) -> i128 {
         let tokens = flow.served + flow.pending;
-        flow.base + (tokens * SCALE).div_euclid(i128::from(self.weight(flow, world)))
+        flow.base + (tokens * SCALE).div_euclid(self.weight(flow, world))
     }
 
-    /// What a flow would dispatch next, where it is ready: "a flow with as many flying as its cap is
-    /// not ready".
+    /// What a flow would dispatch next, where it is ready.
     fn pick_in_flow(&self, flow: &ShareFlow, world: &World, busy: BusyThresholds) -> Option<Pick> {
-        let at_cap = self.cap(flow, world).is_some_and(|cap| flow.flying() >= cap);
-        if at_cap { None } else { flow.flow.pick(self.policy.by, world, busy) }
+        if !flow.waits() || self.is_at_cap(flow, world) {
+            return None;
+        }
+        let class = self.listed(&flow.flow.name).map(|class| class.busy);
+        let busy = class.filter(BusyThresholds::is_stated).unwrap_or(busy);
+        flow.flow.pick(self.policy.by, world, busy)
+    }
+
+    /// The ready flows, each with its index and what it would dispatch next.
+    fn ready(&self, world: &World, busy: BusyThresholds) -> Vec<(usize, &ShareFlow, Pick)> {
+        let flows = self.flows.iter().enumerate();
+        let ready = flows
+            .filter_map(|(index, flow)| Some((index, flow, self.pick_in_flow(flow, world, busy)?)));
+        ready.collect()
+    }
+
+    /// "virtual time = max(virtual time, the lesser of the highest settled of the ready flows and the
+    /// lowest score of the ready flows that are not new), as they are before the grant, partition or not
+    /// (none that is not new: the highest settled alone)."
+    fn virtual_time_after(&self, ready: &[(usize, &ShareFlow, Pick)], world: &World) -> i128 {
+        let settled = ready.iter().map(|(_, flow, _)| self.settled(flow, world)).max();
+        let not_new = ready.iter().filter(|(_, flow, _)| !flow.is_new);
+        let lowest = not_new.map(|(_, flow, _)| self.score(flow, world)).min();
+        let bound = [settled, lowest].into_iter().flatten().min();
+        bound.map_or(self.virtual_time, |bound| bound.max(self.virtual_time))
     }
 
     /// The slots of each flow, where the pool is partitioned and its capacity suffices: "divides the
-    /// pool's capacity among the n flows that wait or fly, sorted by name".
-    fn slots(&self, world: &World) -> Option<Vec<u64>> {
-        let waits_or_flies = |flow: &ShareFlow| flow.waits() || flow.flying() > 0;
-        let mut dividing: Vec<usize> =
-            (0..self.flows.len()).filter(|&i| waits_or_flies(&self.flows[i])).collect();
-        dividing.sort_by_key(|&i| &self.flows[i].flow.name);
+    /// pool's capacity among the n flows that are ready or have requests in flight (flows sorted by name)
+    /// where it is at least n".
+    fn slots(&self, ready: &[(usize, &ShareFlow, Pick)], world: &World) -> Option<Vec<u64>> {
+        let is_ready = |index: usize| ready.iter().any(|(ready, _, _)| *ready == index);
+        let divides = |&index: &usize| is_ready(index) || self.flows[index].in_flight() > 0;
+        let mut dividing: Vec<usize> = (0..self.flows.len()).filter(divides).collect();
+        dividing.sort_by_key(|&index| &self.flows[index].flow.name);
         if !self.policy.partition || u128::from(world.capacity) < dividing.len() as u128 {
             return None;
         }
+        let weight = |index: usize| self.weight(&self.flows[index], world);
         let weights: Vec<u64> =
-            dividing.iter().map(|&i| self.weight(&self.flows[i], world)).collect();
+            dividing.iter().map(|&i| u64::try_from(weight(i)).expect("a weight")).collect();
         let mut slots = vec![0; self.flows.len()];
-        for (i, part) in dividing.into_iter().zip(apportion(world.capacity, &weights)) {
-            slots[i] = part;
+        for (index, part) in dividing.into_iter().zip(apportion(world.capacity, &weights)) {
+            slots[index] = part;
         }
         Some(slots)
+    }
+
+    /// "Moments are numbered one after the other."
+    fn next_moment(&mut self) -> u64 {
+        self.moments += 1;
+        self.moments
+    }
+
+    /// "When something starts to wait in a flow where nothing did, and its score is at or below virtual
+    /// time, it is new (until its next grant) and its moment is now; where its score is below: base =
+    /// virtual time, served = pending = 0, generation + 1."
+    fn starts_to_wait(&mut self, index: usize, world: &World) {
+        let score = self.score(&self.flows[index], world);
+        if score > self.virtual_time {
+            return;
+        }
+        let moment = self.next_moment();
+        let flow = &mut self.flows[index];
+        flow.is_new = true;
+        flow.moment = moment;
+        if score < self.virtual_time {
+            flow.base = self.virtual_time;
+            flow.served = 0;
+            flow.pending = 0;
+            flow.generation += 1;
+        }
+    }
+
+    /// "When a flow in which something waits turns ready after it was not, and its score is below virtual
+    /// time: base rises by the difference, but by no more than virtual time has risen since the flow
+    /// stopped being ready."
+    fn turns_ready(&mut self, index: usize, stopped_at: i128, world: &World) {
+        let difference = self.virtual_time - self.score(&self.flows[index], world);
+        let risen = self.virtual_time - stopped_at;
+        self.flows[index].base += difference.min(risen).max(0);
     }
 }
 
 impl ShareFlow {
     fn waits(&self) -> bool {
-        !self.flow.waiting().is_empty()
+        !self.flow.is_empty()
     }
 
-    fn flying(&self) -> u64 {
-        self.flow.flying.iter().map(|_| 1).sum()
+    fn in_flight(&self) -> u64 {
+        self.flow.in_flight.iter().map(|_| 1).sum()
     }
 }
 
 impl Rule for ShareNode {
     fn by(&self) -> Attribute {
         self.policy.by
+    }
+
+    /// "With `classes` the flows are just those listed, as in drr": a request that names none of them goes
+    /// to the class named in `default`, else to the first listed.
+    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
+        let named = request.submit.attributes.get(self.policy.by);
+        let Some(first) = self.policy.classes.first() else {
+            return named.unwrap_or(DEFAULT_FLOW);
+        };
+        let listed = named.filter(|name| self.listed(name).is_some());
+        listed.or(self.policy.default.as_deref()).unwrap_or(&first.name)
     }
 
     fn flow_count(&self) -> usize {
@@ -113,59 +202,57 @@ impl Rule for ShareNode {
     }
 
     fn create_flow(&mut self, name: &str) {
+        let inside = self.listed(name).map_or(&self.policy.inside, |class| &class.inside);
         self.flows.push(ShareFlow {
-            flow: Flow::new(name, &self.policy.inside),
+            flow: Flow::new(name, inside),
             base: 0,
             served: 0,
             pending: 0,
             generation: 0,
+            is_new: false,
+            moment: 0,
+            waited: false,
             stopped_at: None,
         });
     }
 
-    /// "Pick the ready flow with the lowest score; ties go to the lower seq of the heads." In a
-    /// partitioned pool "a ready flow with fewer flying than its slots goes before any other".
+    /// "Pick the ready flow with the lowest score; ties go to the earlier moment, then to the lower seq of
+    /// the heads." In a partitioned pool "a ready flow with fewer in flight than its slots goes before any
+    /// other; where there is none, the free slot is lent to the lowest score".
     fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
-        let slots = self.slots(world);
-        let ready =
-            self.flows.iter().enumerate().filter_map(|(index, flow)| {
-                Some((index, flow, self.pick_in_flow(flow, world, busy)?))
-            });
-        let (index, _, pick) = ready.min_by_key(|(index, flow, pick)| {
-            let below_slots = slots.as_ref().is_some_and(|slots| flow.flying() < slots[*index]);
-            (!below_slots, self.score(flow, world), pick.request.seq)
+        let ready = self.ready(world, busy);
+        let slots = self.slots(&ready, world);
+        let virtual_time = self.virtual_time_after(&ready, world);
+        let (index, _, pick) = ready.into_iter().min_by_key(|(index, flow, pick)| {
+            let below_slots = slots.as_ref().is_some_and(|slots| flow.in_flight() < slots[*index]);
+            (!below_slots, self.score(flow, world), flow.moment, pick.request.seq)
         })?;
-        Some(pick.through(index, Vec::new()))
+        Some(pick.through(index, Change::VirtualTime(virtual_time)))
     }
 
-    /// "virtual time = max(virtual time, its settled) first, then pending += cost".
-    fn charge(&mut self, step: &Step, cost: u64, world: &World, _busy: BusyThresholds) {
-        let settled = self.settled(&self.flows[step.flow], world);
-        self.virtual_time = self.virtual_time.max(settled);
-        self.flows[step.flow].pending += i128::from(cost);
+    /// "On the grant, first: virtual time. Then pending += cost; the flow's moment is now; it is no longer
+    /// new; the request remembers the flow's generation."
+    fn charge(&mut self, step: &Step, cost: u64, _world: &World, _busy: BusyThresholds) {
+        if let Change::VirtualTime(virtual_time) = step.change {
+            self.virtual_time = virtual_time;
+        }
+        let moment = self.next_moment();
+        let flow = &mut self.flows[step.flow];
+        flow.pending += i128::from(cost);
+        flow.moment = moment;
+        flow.is_new = false;
     }
 
     fn generation(&self, index: usize) -> u64 {
         self.flows[index].generation
     }
 
-    /// "and its score is below virtual time: base = virtual time, served = pending = 0, generation + 1."
-    fn starts_to_wait(&mut self, index: usize, world: &World) {
-        if self.score(&self.flows[index], world) < self.virtual_time {
-            let flow = &mut self.flows[index];
-            flow.base = self.virtual_time;
-            flow.served = 0;
-            flow.pending = 0;
-            flow.generation += 1;
-        }
-    }
-
-    /// "used = its tokens (no tokens, or a cancel: its cost). Same generation: pending −= cost, served
-    /// += used. Else served += max(0, used − cost)."
+    /// "used = its tokens, at least 1 (no tokens, or a cancel: its cost). Same generation: pending −= cost,
+    /// served += used. Else served += max(0, used − cost)."
     fn ended(&mut self, index: usize, cost: u64, tokens: Option<u64>, generation: u64) {
         let flow = &mut self.flows[index];
         let cost = i128::from(cost);
-        let used = tokens.map_or(cost, i128::from);
+        let used = tokens.map_or(cost, |tokens| i128::from(tokens).max(1));
         if flow.generation == generation {
             flow.pending -= cost;
             flow.served += used;
@@ -174,23 +261,23 @@ impl Rule for ShareNode {
         }
     }
 
-    /// "While something waits in a flow that is not ready, its lag stands still: when it turns ready,
-    /// base += virtual time now − virtual time when it stopped being ready."
+    /// "Several flows of a node at one look in the order of their oldest waiting request's seq."
     fn look(&mut self, world: &World, busy: BusyThresholds) {
-        for index in 0..self.flows.len() {
+        let mut order: Vec<usize> = (0..self.flows.len()).collect();
+        order.sort_by_cached_key(|&index| self.flows[index].flow.oldest().map(|oldest| oldest.seq));
+        for index in order {
             let waits = self.flows[index].waits();
             let ready = self.pick_in_flow(&self.flows[index], world, busy).is_some();
+            let stopped_at = self.flows[index].stopped_at;
+            if waits && !self.flows[index].waited {
+                self.starts_to_wait(index, world);
+            } else if ready && let Some(stopped_at) = stopped_at {
+                self.turns_ready(index, stopped_at, world);
+            }
+            let virtual_time = self.virtual_time;
             let flow = &mut self.flows[index];
-            flow.stopped_at = match flow.stopped_at {
-                _ if !waits => None,
-                None if ready => None,
-                None => Some(self.virtual_time),
-                Some(stopped_at) if ready => {
-                    flow.base += self.virtual_time - stopped_at;
-                    None
-                }
-                still => still,
-            };
+            flow.waited = waits;
+            flow.stopped_at = (waits && !ready).then(|| stopped_at.unwrap_or(virtual_time));
         }
     }
 
@@ -199,5 +286,9 @@ impl Rule for ShareNode {
         let settled = self.settled(&self.flows[index], world);
         self.flows[index].base = settled;
         self.flows[index].served = 0;
+    }
+
+    fn class(&self, name: &str) -> Option<ClassRules> {
+        self.listed(name).map(|class| ClassRules { busy: class.busy, limits: class.limits })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::decision::Reason;
-use fairgate_core::policy::{self, BusyThresholds, Class, Order};
+use fairgate_core::policy::{self, BusyThresholds, ClassLimits, Queue};
 
 use super::drr::DrrNode;
 use super::load::LoadNode;
@@ -26,20 +26,20 @@ pub(super) enum Node {
 pub(super) struct Flow {
     pub(super) name: Box<str>,
     pub(super) inside: Inside,
-    pub(super) flying: Vec<Flight>,
+    pub(super) in_flight: Vec<Flight>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Inside {
-    Queue(Order, Vec<Arc<Request>>),
+    Queue(Queue, Vec<Arc<Request>>),
     Node(Box<Node>),
 }
 
-/// A flying request, as one flow on its path remembers it.
+/// A request in flight, as one flow on its path remembers it.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     request: Arc<Request>,
-    /// The flow's generation at the grant; `None` where the request flew already when the policy came.
+    /// The flow's generation at the grant; `None` where the request was in flight when the policy came.
     generation: Option<u64>,
 }
 
@@ -56,8 +56,24 @@ pub(super) struct Pick {
 pub(super) struct Step {
     /// The index of the chosen flow.
     pub(super) flow: usize,
-    /// The deficits of a drr node's classes once this choice is made, before the charge.
-    pub(super) deficits: Vec<i128>,
+    pub(super) change: Change,
+}
+
+/// What a choice changes in its node before the charge. It is worked out with the choice, from the state
+/// before the grant.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// The deficits of a drr node's classes.
+    Deficits(Vec<i128>),
+    /// A share node's virtual time.
+    VirtualTime(i128),
+    Nothing,
+}
+
+/// What a class, of drr or share, says about workers.
+pub(super) struct ClassRules {
+    pub(super) busy: BusyThresholds,
+    pub(super) limits: ClassLimits,
 }
 
 /// What the kinds of node do each in their own way.
@@ -90,9 +106,6 @@ pub(super) trait Rule {
         0
     }
 
-    /// Something starts to wait in a flow where nothing did.
-    fn starts_to_wait(&mut self, _flow: usize, _world: &World) {}
-
     /// A flow lost its last waiting request other than by a grant.
     fn emptied(&mut self, _flow: usize) {}
 
@@ -108,8 +121,8 @@ pub(super) trait Rule {
     /// A flow's weight is about to change.
     fn before_weight_change(&mut self, _flow: usize, _world: &World) {}
 
-    /// The configuration of a class, where the node has classes.
-    fn class(&self, _name: &str) -> Option<&Class> {
+    /// What a class says about workers, where the node has classes.
+    fn class(&self, _name: &str) -> Option<ClassRules> {
         None
     }
 }
@@ -194,20 +207,16 @@ impl Node {
         }
         let generation = Some(self.rule().generation(step.flow));
         let flight = Flight { request: Arc::clone(request), generation };
-        self.flow_mut(step.flow).flying.push(flight);
+        self.flow_mut(step.flow).in_flight.push(flight);
         self.rule_mut().charge(step, request.cost, world, busy);
     }
 
     /// A request starts to wait.
-    pub(super) fn enter(&mut self, request: &Arc<Request>, world: &World) {
+    pub(super) fn enter(&mut self, request: &Arc<Request>) {
         let index = self.flow_of_or_new(request);
-        let nothing_waited = self.flow(index).waiting().is_empty();
         match &mut self.flow_mut(index).inside {
             Inside::Queue(_, queue) => queue.push(Arc::clone(request)),
-            Inside::Node(node) => node.enter(request, world),
-        }
-        if nothing_waited {
-            self.rule_mut().starts_to_wait(index, world);
+            Inside::Node(node) => node.enter(request),
         }
     }
 
@@ -218,45 +227,59 @@ impl Node {
             Inside::Queue(_, queue) => queue.retain(|r| r.seq != request.seq),
             Inside::Node(node) => node.leave(request),
         }
-        if self.flow(index).waiting().is_empty() {
+        if self.flow(index).is_empty() {
             self.rule_mut().emptied(index);
         }
     }
 
-    /// A request that flies already counts as flying in its flows here.
+    /// A request that is in flight already counts as such in its flows here.
     pub(super) fn adopt(&mut self, request: &Arc<Request>) {
         let index = self.flow_of_or_new(request);
         let flow = self.flow_mut(index);
-        flow.flying.push(Flight { request: Arc::clone(request), generation: None });
+        flow.in_flight.push(Flight { request: Arc::clone(request), generation: None });
         if let Inside::Node(node) = &mut flow.inside {
             node.adopt(request);
         }
     }
 
-    /// A flying request ends.
+    /// A request in flight ends.
     pub(super) fn end(&mut self, request: &Request, tokens: Option<u64>) {
-        let index = self.flow_of(request).expect("what flies has a flow");
+        let index = self.flow_of(request).expect("what is in flight has a flow");
         let flow = self.flow_mut(index);
         if let Inside::Node(node) = &mut flow.inside {
             node.end(request, tokens);
         }
-        let flight = flow.flying.iter().position(|f| f.request.seq == request.seq);
-        let flight = flow.flying.remove(flight.expect("what flies is remembered on its path"));
-        // What flew before the policy came is charged nothing when it ends.
+        let flight = flow.in_flight.iter().position(|f| f.request.seq == request.seq);
+        let flight = flow.in_flight.remove(flight.expect("every flow on its path remembers it"));
+        // What was in flight before the policy came is charged nothing when it ends.
         if let Some(generation) = flight.generation {
             self.rule_mut().ended(index, request.cost, tokens, generation);
         }
     }
 
-    /// Lets each node of the tree look at which of its flows are ready.
+    /// The flows of a request that waits or is in flight, from the root down: by which attribute, and the
+    /// flow's name.
+    pub(super) fn path(&self, request: &Request) -> Vec<(Attribute, Box<str>)> {
+        let index = self.flow_of(request).expect("it has a flow");
+        let mut path = vec![(self.rule().by(), self.flow(index).name.clone())];
+        if let Inside::Node(node) = &self.flow(index).inside {
+            path.extend(node.path(request));
+        }
+        path
+    }
+
+    /// Lets each node of the tree look at which of its flows wait and are ready, "innermost nodes first".
     pub(super) fn look(&mut self, world: &World, busy: BusyThresholds) {
-        self.rule_mut().look(world, busy);
         for index in 0..self.rule().flow_count() {
+            if matches!(self.flow(index).inside, Inside::Queue(..)) {
+                continue;
+            }
             let busy_inside = self.busy_inside(index, busy);
             if let Inside::Node(node) = &mut self.flow_mut(index).inside {
                 node.look(world, busy_inside);
             }
         }
+        self.rule_mut().look(world, busy);
     }
 
     /// Lets each node of the tree see a rise of the tick counter.
@@ -302,8 +325,9 @@ impl Node {
         let newcomer = newcomer.filter(|_| home == Some(name));
         match self.flow_index(name).map(|index| &self.flow(index).inside) {
             Some(Inside::Node(node)) => node.victim(newcomer),
-            Some(Inside::Queue(order, queue)) => {
-                let last = queue.iter().chain(newcomer).max_by(|a, b| a.compare(b, *order));
+            Some(Inside::Queue(policy, queue)) => {
+                let order = policy.order;
+                let last = queue.iter().chain(newcomer).max_by(|a, b| a.compare(b, order));
                 Arc::clone(last.expect("somebody waits"))
             }
             // Its flow would begin with the newcomer.
@@ -318,7 +342,7 @@ impl Node {
         let flow = self.flow_index(name).map(|index| self.flow(index));
         let here = self.rule().class(name).and_then(|class| {
             let waiting = flow.map(Flow::waiting).unwrap_or_default();
-            class_limit_reached(class, &waiting, workers)
+            class_limit_reached(&class.limits, &waiting, workers)
         });
         let inside = flow.map(|flow| &flow.inside);
         here.or_else(|| match inside {
@@ -339,8 +363,8 @@ impl Node {
         }
     }
 
-    /// The busy thresholds for a waiting request: "those of the innermost drr class on the request's
-    /// path that states either of them, else the pool's".
+    /// The busy thresholds for a waiting request: "those of the innermost class (of drr or share)
+    /// on the request's path that states either of them, else the pool's, else none".
     pub(super) fn busy_of(&self, request: &Request, outer: BusyThresholds) -> BusyThresholds {
         let index = self.flow_of(request).expect("what waits has a flow");
         let busy = self.busy_inside(index, outer);
@@ -358,14 +382,17 @@ impl Node {
 
 /// Limits "each times the number of workers that are up or overloaded, compared with what already waits
 /// in the class".
-fn class_limit_reached(class: &Class, waiting: &[&Arc<Request>], workers: u64) -> Option<Reason> {
+fn class_limit_reached(
+    limits: &ClassLimits,
+    waiting: &[&Arc<Request>],
+    workers: u64,
+) -> Option<Reason> {
     let requests: u128 = waiting.iter().map(|_| 1).sum();
     let input: u128 = waiting.iter().map(|r| u128::from(r.input)).sum();
     let cached: u128 = waiting.iter().map(|r| u128::from(r.cached)).sum();
     let reached = |waits: u128, per_worker: Option<u64>| {
         per_worker.is_some_and(|limit| waits >= u128::from(limit) * u128::from(workers))
     };
-    let limits = &class.limits;
     if reached(requests, limits.requests_per_worker) {
         return Some(Reason::ClassRequests);
     }
@@ -381,10 +408,10 @@ fn class_limit_reached(class: &Class, waiting: &[&Arc<Request>], workers: u64) -
 impl Flow {
     pub(super) fn new(name: &str, inside: &policy::Inside) -> Self {
         let inside = match inside {
-            policy::Inside::Queue(order) => Inside::Queue(*order, Vec::new()),
+            policy::Inside::Queue(queue) => Inside::Queue(*queue, Vec::new()),
             policy::Inside::Node(node) => Inside::Node(Box::new(Node::new(node))),
         };
-        Self { name: name.into(), inside, flying: Vec::new() }
+        Self { name: name.into(), inside, in_flight: Vec::new() }
     }
 
     /// All that waits in this flow, in no order.
@@ -395,21 +422,34 @@ impl Flow {
         }
     }
 
+    /// Whether nothing waits in this flow.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.inside {
+            Inside::Queue(_, queue) => queue.is_empty(),
+            Inside::Node(node) => node.flows().all(Self::is_empty),
+        }
+    }
+
     /// The request that has waited longest in this flow.
     pub(super) fn oldest(&self) -> Option<&Arc<Request>> {
-        self.waiting().into_iter().min_by_key(|request| request.seq)
+        match &self.inside {
+            Inside::Queue(_, queue) => queue.iter().min_by_key(|request| request.seq),
+            Inside::Node(node) => {
+                node.flows().filter_map(Self::oldest).min_by_key(|request| request.seq)
+            }
+        }
     }
 
     /// What the flow would dispatch next, where it is ready: "not held, something waits in it, and what
     /// is inside it has a ready head".
     pub(super) fn pick(&self, by: Attribute, world: &World, busy: BusyThresholds) -> Option<Pick> {
-        if world.is_held(by, &self.name) {
+        if self.is_empty() || world.is_held(by, &self.name) {
             return None;
         }
         match &self.inside {
-            Inside::Queue(order, queue) => {
+            Inside::Queue(policy, queue) => {
+                let head = head(*policy, queue, world, busy)?;
                 // A queue whose head has no open place has no ready head.
-                let head = queue.iter().min_by(|a, b| a.compare(b, *order))?;
                 let open = world.is_open(head, busy);
                 open.then(|| Pick { request: Arc::clone(head), steps: Vec::new() })
             }
@@ -418,10 +458,25 @@ impl Flow {
     }
 }
 
+/// The head of a queue: its first in order, but "where requests of the queue have waited `max_wait_us` or
+/// longer at the event's `at` and have an open place, the oldest of these (lowest seq) is the head, whatever
+/// its priority and cost".
+fn head<'a>(
+    policy: Queue,
+    queue: &'a [Arc<Request>],
+    world: &World,
+    busy: BusyThresholds,
+) -> Option<&'a Arc<Request>> {
+    let overdue = |r: &Request| policy.max_wait.is_some_and(|most| world.now - r.at.0 >= most.0);
+    let first_overdue =
+        queue.iter().filter(|r| overdue(r) && world.is_open(r, busy)).min_by_key(|r| r.seq);
+    first_overdue.or_else(|| queue.iter().min_by(|a, b| a.compare(b, policy.order)))
+}
+
 impl Pick {
     /// The pick of the node around this one, which chose the flow.
-    pub(super) fn through(mut self, flow: usize, deficits: Vec<i128>) -> Self {
-        self.steps.push(Step { flow, deficits });
+    pub(super) fn through(mut self, flow: usize, change: Change) -> Self {
+        self.steps.push(Step { flow, change });
         self
     }
 }

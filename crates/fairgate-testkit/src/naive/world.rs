@@ -1,5 +1,5 @@
-//! What every node of the tree may look at: holds, weights and caps of events, the tick counter, the
-//! capacity, what flies, and the workers.
+//! What every node of the tree may look at: the time, holds, weights and caps of events, the tick counter,
+//! the capacity, what is in flight, and the workers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use fairgate_core::event::{Submit, WorkerChange, WorkerState};
 use fairgate_core::policy::BusyThresholds;
 
 use super::request::{Request, cached_on, input_of};
+use super::worker::{Taken, Worker};
 
 /// What events said about flows, by the attribute and the flow's name.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ impl<T> PerFlow<T> {
 
 #[derive(Clone, Debug)]
 pub(super) struct World {
+    /// The `at` of the event in hand, in microseconds.
+    pub(super) now: u64,
     pub(super) capacity: u64,
     /// The pool's tick counter.
     pub(super) ticks: u64,
@@ -43,7 +46,7 @@ pub(super) struct World {
     pub(super) weights: PerFlow<u64>,
     /// Caps set by events since the policy came into place; `None` is no cap.
     pub(super) caps: PerFlow<Option<u64>>,
-    pub(super) flying: Vec<Flying>,
+    pub(super) in_flight: Vec<InFlight>,
     /// The workers in the order in which they were added; `None` where none was ever named.
     pub(super) workers: Option<Vec<Worker>>,
     /// How many workers were ever added: the number of the next one.
@@ -52,11 +55,15 @@ pub(super) struct World {
 
 /// A granted request that has not ended.
 #[derive(Clone, Debug)]
-pub(super) struct Flying {
+pub(super) struct InFlight {
     pub(super) request: Arc<Request>,
+    /// The flows on its path in the tree that is in place, from the root.
+    pub(super) flows: Vec<(Attribute, Box<str>)>,
     pub(super) place: Option<Place>,
     /// input − cached there until the first token has come, then 0.
     pub(super) prefill: u64,
+    /// What its grant took off its worker's token rate, where that was set.
+    pub(super) taken: Option<Taken>,
 }
 
 /// A rank of a worker. The worker's number, not its name: a name that comes back is a new worker.
@@ -66,19 +73,30 @@ pub(super) struct Place {
     pub(super) rank: u32,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Worker {
-    /// Its number in the order of being added.
-    number: u64,
-    pub(super) name: Box<str>,
-    state: WorkerState,
-    ranks: u32,
-    slots: Option<u64>,
-    taints: Vec<Box<str>>,
-    batch_tokens: Option<u64>,
-}
-
 impl World {
+    /// Before anything has happened, and before any worker is named.
+    pub(super) fn new(capacity: u64) -> Self {
+        Self {
+            now: 0,
+            capacity,
+            ticks: 0,
+            holds: PerFlow::new(),
+            weights: PerFlow::new(),
+            caps: PerFlow::new(),
+            in_flight: Vec::new(),
+            workers: None,
+            workers_added: 0,
+        }
+    }
+
+    /// Time goes on to `at`.
+    pub(super) fn let_time_pass(&mut self, at: u64) {
+        for worker in self.workers.iter_mut().flatten() {
+            worker.let_time_pass(at - self.now);
+        }
+        self.now = at;
+    }
+
     pub(super) fn is_held(&self, by: Attribute, flow: &str) -> bool {
         self.holds.get(by, flow).is_some()
     }
@@ -91,6 +109,13 @@ impl World {
     /// The cap, or the absence of one, that an event gave this flow.
     pub(super) fn cap_event(&self, by: Attribute, flow: &str) -> Option<Option<u64>> {
         self.caps.get(by, flow).copied()
+    }
+
+    /// What an event's cap counts: "every request in flight in the pool that is in a flow of that name in
+    /// any node that shares by that attribute". Each counts once.
+    pub(super) fn in_flight_of(&self, by: Attribute, flow: &str) -> u64 {
+        let is_in = |r: &InFlight| r.flows.iter().any(|(a, name)| *a == by && **name == *flow);
+        self.in_flight.iter().filter(|r| is_in(r)).map(|_| 1).sum()
     }
 
     /// "worker: adds it or changes what is named."
@@ -118,38 +143,47 @@ impl World {
         self.workers.iter().flatten().filter(|w| w.is_up_or_overloaded()).map(|_| 1).sum()
     }
 
+    /// The worker of a place; none where it is gone.
+    pub(super) fn worker_at(&mut self, place: Place) -> Option<&mut Worker> {
+        self.workers.iter_mut().flatten().find(|worker| worker.number == place.worker)
+    }
+
     /// The eligible places of a request, with their workers.
-    pub(super) fn eligible(&self, submit: &Submit) -> Vec<(&Worker, Place)> {
+    pub(super) fn eligible(&self, submit: &Submit) -> impl Iterator<Item = (&Worker, Place)> {
         let workers = self.workers.iter().flatten();
         let places = workers.flat_map(|worker| worker.places().map(move |place| (worker, place)));
-        places.filter(|(worker, place)| worker.is_eligible(place.rank, submit)).collect()
+        places.filter(move |(worker, place)| worker.is_eligible(place.rank, submit))
     }
 
     /// The most of the request's input that is cached on an eligible worker.
     pub(super) fn most_cached(&self, submit: &Submit) -> u64 {
         let cached = |worker: &Worker| cached_on(submit, input_of(submit), &worker.name);
-        self.eligible(submit).into_iter().map(|(worker, _)| cached(worker)).max().unwrap_or(0)
+        self.eligible(submit).map(|(worker, _)| cached(worker)).max().unwrap_or(0)
     }
 
     /// Whether every eligible place of a request is on an overloaded worker.
     pub(super) fn is_overloaded(&self, submit: &Submit) -> bool {
-        self.eligible(submit).iter().all(|(worker, _)| worker.state == WorkerState::Overloaded)
+        self.eligible(submit).all(|(worker, _)| worker.state == WorkerState::Overloaded)
     }
 
     /// Whether a request has an open place, or needs none.
     pub(super) fn is_open(&self, request: &Request, busy: BusyThresholds) -> bool {
-        self.workers.is_none() || !self.open(request, busy).is_empty()
+        self.workers.is_none() || self.open(request, busy).next().is_some()
     }
 
     /// "Open: eligible, up, not busy."
-    fn open(&self, request: &Request, busy: BusyThresholds) -> Vec<(&Worker, Place)> {
-        let mut places = self.eligible(&request.submit);
-        places.retain(|(worker, place)| {
+    fn open(
+        &self,
+        request: &Request,
+        busy: BusyThresholds,
+    ) -> impl Iterator<Item = (&Worker, Place)> {
+        self.eligible(&request.submit).filter(move |(worker, place)| {
             worker.state == WorkerState::Up && !self.is_busy(worker, *place, busy)
-        });
-        places
+        })
     }
 
+    /// "Busy: flights have reached the worker's `slots` (per rank), or a rate says so, or prefill is over
+    /// busy_tokens, or over busy_fraction × the worker's batch_tokens."
     fn is_busy(&self, worker: &Worker, place: Place, busy: BusyThresholds) -> bool {
         let prefill = self.prefill(place);
         let slots_taken = worker.slots.is_some_and(|slots| self.flights(place) >= slots);
@@ -160,76 +194,35 @@ impl World {
             }
             _ => false,
         };
-        slots_taken || over_tokens || over_fraction
+        slots_taken || worker.is_emptied_or_paused(self.now) || over_tokens || over_fraction
     }
 
     /// The prefill tokens that a place counts.
     fn prefill(&self, place: Place) -> u128 {
-        self.flying_at(place).map(|flying| u128::from(flying.prefill)).sum()
+        self.in_flight_at(place).map(|it| u128::from(it.prefill)).sum()
     }
 
     /// The flights that a place counts.
     fn flights(&self, place: Place) -> u64 {
-        self.flying_at(place).map(|_| 1).sum()
+        self.in_flight_at(place).map(|_| 1).sum()
     }
 
-    fn flying_at(&self, place: Place) -> impl Iterator<Item = &Flying> {
-        self.flying.iter().filter(move |flying| flying.place == Some(place))
+    fn in_flight_at(&self, place: Place) -> impl Iterator<Item = &InFlight> {
+        self.in_flight.iter().filter(move |it| it.place == Some(place))
     }
 
-    /// The open place that a granted request goes to.
+    /// The open place that a granted request goes to: one "of the lowest tier among the open ones, there
+    /// to the one with the least prefill + (input − cached there); ties: most cached, then the worker added
+    /// earliest, then the lower rank".
     pub(super) fn choose_place(
         &self,
         request: &Request,
         busy: BusyThresholds,
     ) -> Option<(&Worker, Place)> {
-        // Least prefill + (input − cached there); ties: most cached, the worker added earliest, the
-        // lower rank.
-        self.open(request, busy).into_iter().min_by_key(|(worker, place)| {
+        self.open(request, busy).min_by_key(|(worker, place)| {
             let cached = request.cached_on(&worker.name);
             let load = self.prefill(*place) + u128::from(request.input - cached);
-            (load, Reverse(cached), worker.number, place.rank)
+            (worker.tier, load, Reverse(cached), worker.number, place.rank)
         })
-    }
-}
-
-impl Worker {
-    fn new(number: u64, name: &str) -> Self {
-        Self {
-            number,
-            name: name.into(),
-            state: WorkerState::Up,
-            ranks: 1,
-            slots: None,
-            taints: Vec::new(),
-            batch_tokens: None,
-        }
-    }
-
-    fn change(&mut self, change: &WorkerChange) {
-        self.state = change.state.unwrap_or(self.state);
-        self.ranks = change.ranks.unwrap_or(self.ranks);
-        self.slots = change.slots.or(self.slots);
-        self.taints = change.taints.clone().unwrap_or_else(|| self.taints.clone());
-        self.batch_tokens = change.batch_tokens.map(|tokens| tokens.0).or(self.batch_tokens);
-    }
-
-    fn places(&self) -> impl Iterator<Item = Place> {
-        (0..self.ranks).map(|rank| Place { worker: self.number, rank })
-    }
-
-    fn is_up_or_overloaded(&self) -> bool {
-        matches!(self.state, WorkerState::Up | WorkerState::Overloaded)
-    }
-
-    /// "Eligible for a request: the worker is up or overloaded; the pin, where given, names it (and the
-    /// rank, where the pin names one); `allow`, where given, lists it; it has every taint in `requires`."
-    fn is_eligible(&self, rank: u32, submit: &Submit) -> bool {
-        let pinned = submit.pin.as_ref().is_none_or(|pin| {
-            pin.worker == self.name && pin.rank.is_none_or(|pinned| pinned == rank)
-        });
-        let allowed = submit.allow.as_ref().is_none_or(|allow| allow.contains(&self.name));
-        let tainted = submit.requires.iter().all(|taint| self.taints.contains(taint));
-        self.is_up_or_overloaded() && pinned && allowed && tainted
     }
 }

@@ -48,11 +48,11 @@ mod tests {
 
     #[test]
     fn only_what_matters_is_left() {
-        let (config, events) = generate(&Shape::small(), 1);
         let holds = |events: &super::Events| {
             events.iter().filter(|(_, event)| matches!(event, Event::Hold { .. })).count()
         };
-        assert!(holds(&events) >= 2);
+        let mut journals = (1..).map(|seed| generate(&Shape::small(), seed));
+        let (config, events) = journals.find(|(_, events)| holds(events) >= 2).expect("some");
         let smallest = minimise(&config, &events, |_, events| holds(events) >= 2);
         assert_eq!(smallest.len(), 2);
     }

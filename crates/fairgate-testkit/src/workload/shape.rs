@@ -44,10 +44,14 @@ pub struct Shape {
     pub depth: RangeInclusive<usize>,
     /// The kinds of node in them.
     pub kinds: Vec<Kind>,
-    /// How many requests may fly; also the range of capacity events.
+    /// How many requests may be in flight; also the range of capacity events.
     pub capacity: RangeInclusive<u64>,
     /// Whether the pool has workers.
     pub workers: bool,
+    /// Whether its workers have rates and pauses, and its requests quotas.
+    pub rates: bool,
+    /// Whether each name has a worker of its own: what blocks one flow leaves the others.
+    pub homes: bool,
     /// Whether policy events occur.
     pub policy_changes: bool,
     /// How many hold, weight, cap, capacity, policy, worker and tick events come with 85 others.
@@ -68,6 +72,8 @@ impl Shape {
             kinds: vec![Kind::Drr, Kind::Share, Kind::Load],
             capacity: 0..=8,
             workers: false,
+            rates: false,
+            homes: false,
             policy_changes: true,
             controls: 15,
             limits: true,
@@ -133,7 +139,55 @@ impl Shape {
         }
     }
 
-    /// The same before workers that are full most of the time, in a pool with slots to spare.
+    /// Share nodes inside each other over few names, which are capped all the time: each name has copies under
+    /// several parents.
+    pub fn copies() -> Self {
+        Self {
+            flows: 2..=3,
+            kinds: vec![Kind::Share, Kind::Share, Kind::Share, Kind::Drr, Kind::Load],
+            depth: 2..=4,
+            capacity: 2..=10,
+            events: 250,
+            controls: 30,
+            ..Self::small()
+        }
+    }
+
+    /// Workers with few slots, rates that bind, pauses and tiers before ordinary trees.
+    pub fn rates() -> Self {
+        Self {
+            workers: true,
+            rates: true,
+            depth: 1..=2,
+            capacity: 3..=12,
+            events: 250,
+            controls: 20,
+            policy_changes: false,
+            ..Self::small()
+        }
+    }
+
+    /// A few share flows, each with a worker of its own that pauses and runs empty: they stop and go on by time alone,
+    /// while the others are served.
+    pub fn paused() -> Self {
+        Self {
+            flows: 3..=4,
+            kinds: vec![Kind::Share],
+            homes: true,
+            depth: 1..=1,
+            capacity: 1..=4,
+            limits: false,
+            costs: Some(Costs::Ordinary),
+            ..Self::rates()
+        }
+    }
+
+    /// Everything at once, in trees up to four nodes deep.
+    pub fn wild() -> Self {
+        Self { depth: 1..=4, capacity: 0..=12, policy_changes: true, controls: 25, ..Self::rates() }
+    }
+
+    /// The same as restless, before workers that are full most of the time, in a pool with slots to spare.
     pub fn jammed() -> Self {
         Self { workers: true, capacity: 6..=12, kinds: vec![Kind::Share], ..Self::restless() }
     }
@@ -150,6 +204,10 @@ impl Shape {
             ("workers", Self::workers()),
             ("restless", Self::restless()),
             ("jammed", Self::jammed()),
+            ("copies", Self::copies()),
+            ("rates", Self::rates()),
+            ("paused", Self::paused()),
+            ("wild", Self::wild()),
         ]
     }
 }

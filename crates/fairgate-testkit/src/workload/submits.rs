@@ -1,16 +1,13 @@
-//! Random requests and workers.
+//! Random requests.
 
 use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
-use fairgate_core::event::{Pin, Submit, WorkerChange, WorkerState};
+use fairgate_core::event::{Pin, Submit};
 use fairgate_core::units::{TaskWeight, Tokens};
 
 use super::rng::Rng;
 use super::shape::Costs;
 use super::trees::flow_name;
-
-/// How many worker names there are.
-const WORKERS: usize = 5;
-const TAINTS: [&str; 2] = ["zone-a", "gpu"];
+use super::workers::{TAINTS, WORKERS, any_worker, worker_name};
 
 /// How the requests of one journal are drawn.
 #[derive(Clone, Debug)]
@@ -24,6 +21,10 @@ pub(super) struct Submits {
     pub(super) equal_cost: u64,
     /// Whether requests say something about workers.
     pub(super) placed: bool,
+    /// Whether each name has a worker of its own.
+    pub(super) homes: bool,
+    /// Whether requests state a quota.
+    pub(super) quotas: bool,
 }
 
 impl Submits {
@@ -32,8 +33,22 @@ impl Submits {
         if rng.percent(3) {
             return DEFAULT_FLOW.into();
         }
+        flow_name(by, self.number(rng)).into()
+    }
+
+    /// The number of a name.
+    fn number(&self, rng: &mut Rng) -> usize {
         let reach = if self.skewed { rng.index(self.names) + 1 } else { self.names };
-        flow_name(by, rng.index(reach)).into()
+        rng.index(reach)
+    }
+
+    /// All attributes have the same number, and so has the worker.
+    fn send_home(&self, rng: &mut Rng, submit: &mut Submit) {
+        let number = self.number(rng);
+        for by in Attribute::ALL {
+            submit.attributes.set(by, &flow_name(by, number));
+        }
+        submit.pin = Some(Pin { worker: worker_name(number), rank: None });
     }
 
     pub(super) fn submit(&self, rng: &mut Rng, id: &str) -> Submit {
@@ -49,6 +64,10 @@ impl Submits {
         if self.placed || rng.percent(5) {
             self.add_placement(rng, &mut submit);
         }
+        if self.homes {
+            self.send_home(rng, &mut submit);
+        }
+        submit.quota = self.quota(rng, submit.cost.map_or(1, |cost| cost.0));
         submit
     }
 
@@ -56,7 +75,7 @@ impl Submits {
         let mut attributes = Attributes::none();
         for by in Attribute::ALL {
             if !rng.percent(4) {
-                attributes.set(by, self.flow(rng, by));
+                attributes.set(by, &self.flow(rng, by));
             }
         }
         attributes
@@ -100,6 +119,31 @@ impl Submits {
         Some(Tokens(used))
     }
 
+    /// What a request of this cost takes from a token rate: mostly nothing said.
+    pub(super) fn quota(&self, rng: &mut Rng, cost: u64) -> Option<Tokens> {
+        if !self.quotas || rng.percent(70) {
+            return None;
+        }
+        let quota = match rng.range(1..=6) {
+            1 => 0,
+            2 => cost,
+            3 | 4 => rng.range(0..=cost),
+            5 => cost.saturating_mul(rng.range(1..=100)),
+            _ => self.tokens(rng, self.costs),
+        };
+        Some(Tokens(quota))
+    }
+
+    /// What a request costs, roughly.
+    pub(super) fn usual_cost(&self) -> u64 {
+        match self.costs {
+            Costs::Tiny => 2,
+            Costs::Equal => self.equal_cost,
+            Costs::Ordinary | Costs::Mixed => 2000,
+            Costs::Huge => 1 << 40,
+        }
+    }
+
     fn add_placement(&self, rng: &mut Rng, submit: &mut Submit) {
         if rng.percent(60) {
             let costs = if self.costs == Costs::Huge { Costs::Huge } else { Costs::Ordinary };
@@ -136,50 +180,6 @@ fn task_weight(rng: &mut Rng) -> TaskWeight {
     TaskWeight::from_thousandths(thousandths).expect("in range")
 }
 
-fn worker_name(number: usize) -> Box<str> {
-    format!("w{number}").into()
-}
-
-fn any_worker(rng: &mut Rng) -> Box<str> {
-    worker_name(rng.index(WORKERS))
-}
-
 fn rank(rng: &mut Rng) -> u32 {
     rng.one_of(&[0, 0, 1, 2])
-}
-
-/// The workers of a pool at its start; sometimes none.
-pub(super) fn first_workers(rng: &mut Rng) -> Vec<WorkerChange> {
-    let count = if rng.percent(10) { 0 } else { rng.count(1..=WORKERS) };
-    let change = |number| WorkerChange { name: worker_name(number), ..worker_details(rng) };
-    (0..count).map(change).collect()
-}
-
-/// What a worker event says.
-pub(super) fn worker_change(rng: &mut Rng) -> WorkerChange {
-    let states = [
-        (8, Some(WorkerState::Up)),
-        (2, Some(WorkerState::Overloaded)),
-        (2, Some(WorkerState::Drain)),
-        (2, Some(WorkerState::Gone)),
-        (4, None),
-    ];
-    let state = rng.weighted(&states);
-    let details = if rng.percent(40) { worker_details(rng) } else { WorkerChange::default() };
-    WorkerChange { name: any_worker(rng), state, ..details }
-}
-
-fn worker_details(rng: &mut Rng) -> WorkerChange {
-    let taints = |rng: &mut Rng| {
-        let all = TAINTS.iter().filter(|_| rng.percent(70));
-        all.map(|&taint| taint.into()).collect()
-    };
-    WorkerChange {
-        name: Box::default(),
-        state: None,
-        ranks: rng.percent(40).then(|| rng.one_of(&[1, 1, 2, 3])),
-        slots: rng.percent(50).then(|| rng.one_of(&[0, 1, 1, 2, 2, 4, 8])),
-        taints: rng.percent(50).then(|| taints(rng)),
-        batch_tokens: rng.percent(50).then(|| Tokens(rng.one_of(&[0, 1000, 4000, 8192]))),
-    }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::policy::{
     BusyThresholds, Class, ClassLimits, DEFAULT_WEIGHT, Drr, Inside, Load, Node, Order, Policy,
-    Share,
+    Queue, Share, ShareClass,
 };
-use fairgate_core::units::{Alpha, Fraction, Tokens, Weight};
+use fairgate_core::units::{Alpha, Fraction, Micros, Tokens, Weight};
 
 use super::rng::Rng;
 use super::shape::{Kind, Shape};
@@ -35,7 +35,8 @@ fn collect_attributes(node: &Node, into: &mut Vec<Attribute>) {
     into.push(node.by());
     let insides: Vec<&Inside> = match node {
         Node::Drr(drr) => drr.classes.iter().map(|class| &class.inside).collect(),
-        Node::Share(share) => vec![&share.inside],
+        Node::Share(share) if share.classes.is_empty() => vec![&share.inside],
+        Node::Share(share) => share.classes.iter().map(|class| &class.inside).collect(),
         Node::Load(load) => vec![&load.inside],
     };
     for inside in insides {
@@ -46,9 +47,9 @@ fn collect_attributes(node: &Node, into: &mut Vec<Attribute>) {
 }
 
 /// A random policy of this shape, over so many names per attribute.
-pub(super) fn policy(rng: &mut Rng, shape: &Shape, names: usize) -> Policy {
+pub(super) fn policy(rng: &mut Rng, shape: &Shape, names: usize, time_scale: u64) -> Policy {
     let depth = rng.count(shape.depth.clone());
-    let mut grower = Grower { rng, shape, names, path: Vec::new() };
+    let mut grower = Grower { rng, shape, names, time_scale, path: Vec::new() };
     Policy::new(grower.node(depth)).expect("a tree is grown by the rules")
 }
 
@@ -56,6 +57,7 @@ struct Grower<'a> {
     rng: &'a mut Rng,
     shape: &'a Shape,
     names: usize,
+    time_scale: u64,
     /// The attributes of the nodes above.
     path: Vec<Attribute>,
 }
@@ -77,8 +79,11 @@ impl Grower<'_> {
     fn attribute(&mut self) -> Attribute {
         let new: Vec<Attribute> =
             Attribute::ALL.into_iter().filter(|by| !self.path.contains(by)).collect();
-        if new.is_empty() || self.rng.percent(10) {
+        if new.is_empty() || self.rng.percent(5) {
             return self.rng.one_of(&Attribute::ALL);
+        }
+        if !self.path.is_empty() && self.rng.percent(20) {
+            return self.rng.one_of(&self.path);
         }
         self.rng.one_of(&new)
     }
@@ -87,7 +92,10 @@ impl Grower<'_> {
         if depth > 1 {
             return Inside::Node(Arc::new(self.node(depth - 1)));
         }
-        Inside::Queue(self.rng.one_of(&[Order::Fcfs, Order::Wspt]))
+        let order = self.rng.one_of(&[Order::Fcfs, Order::Wspt]);
+        let max_wait = self.rng.weighted(&[(1, 0), (3, 200), (4, 1000), (3, 4000)]);
+        let max_wait = self.rng.percent(30).then_some(Micros(max_wait * self.time_scale));
+        Inside::Queue(Queue { order, max_wait })
     }
 
     fn drr(&mut self, by: Attribute, depth: usize) -> Drr {
@@ -95,19 +103,20 @@ impl Grower<'_> {
         let most = if many { self.names } else { CLASSES };
         let count = self.rng.count(1..=most);
         let scale = self.rng.weighted(&[(3, 10), (4, 3000), (1, 1), (1, u64::MAX)]);
+        let names = self.class_names(by, count);
+        let classes: Vec<Class> = names.iter().map(|name| self.class(name, scale, depth)).collect();
+        let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
+        Drr { by, default: default.map(|index| classes[index].name.clone()), classes }
+    }
+
+    /// The names of so many classes, in any order; now and then the default flow's too.
+    fn class_names(&mut self, by: Attribute, count: usize) -> Vec<String> {
         let mut names: Vec<String> = (0..count).map(|number| flow_name(by, number)).collect();
         if self.rng.percent(15) {
             names.push(DEFAULT_FLOW.to_owned());
         }
         self.shuffle(&mut names);
-        let classes: Vec<Class> = names.iter().map(|name| self.class(name, scale, depth)).collect();
-        let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
-        Drr {
-            by,
-            default: default.map(|index| classes[index].name.clone()),
-            classes,
-            settle: self.rng.percent(50),
-        }
+        names
     }
 
     fn shuffle(&mut self, names: &mut [String]) {
@@ -117,29 +126,42 @@ impl Grower<'_> {
     }
 
     fn class(&mut self, name: &str, scale: u64, depth: usize) -> Class {
-        // Some branches are shorter than others.
-        let depth = if depth > 1 && self.rng.percent(25) { 1 } else { depth };
-        let placed = self.shape.workers;
+        let depth = self.depth_of_class(depth);
         Class {
             name: name.into(),
             quantum: self.weight(scale),
             inside: self.inside(depth),
-            busy: if placed { busy(self.rng) } else { BusyThresholds::default() },
-            limits: if placed { self.limits() } else { ClassLimits::default() },
+            busy: self.class_busy(),
+            limits: self.limits(),
         }
     }
 
+    /// Some branches are shorter than others.
+    fn depth_of_class(&mut self, depth: usize) -> usize {
+        if depth > 1 && self.rng.percent(25) { 1 } else { depth }
+    }
+
+    fn class_busy(&mut self) -> BusyThresholds {
+        if self.shape.workers { busy(self.rng) } else { BusyThresholds::default() }
+    }
+
     fn limits(&mut self) -> ClassLimits {
+        if !self.shape.workers {
+            return ClassLimits::default();
+        }
         let tokens =
-            |rng: &mut Rng| Tokens(rng.weighted(&[(1, 0), (3, 300), (3, 2000), (3, 9000)]));
+            |rng: &mut Rng| Tokens(rng.weighted(&[(1, 1), (3, 300), (3, 2000), (3, 9000)]));
         ClassLimits {
-            requests_per_worker: self.rng.percent(20).then(|| self.rng.range(0..=6)),
+            requests_per_worker: self.rng.percent(20).then(|| self.rng.range(1..=6)),
             input_tokens_per_worker: self.rng.percent(15).then(|| tokens(self.rng)),
             cached_tokens_per_worker: self.rng.percent(15).then(|| tokens(self.rng)),
         }
     }
 
     fn share(&mut self, by: Attribute, depth: usize) -> Share {
+        if self.rng.percent(35) {
+            return self.share_of_classes(by, depth);
+        }
         let scale = self.rng.weighted(&[(2, 1), (2, 5), (5, 500), (1, u64::MAX)]);
         let mut weights = BTreeMap::new();
         let mut caps = BTreeMap::new();
@@ -158,13 +180,49 @@ impl Grower<'_> {
         }
         let default_weight = self.rng.one_of(&[1, scale, DEFAULT_WEIGHT]);
         Share {
-            by,
             weights,
             default_weight: Weight::new(default_weight).expect("not 0"),
             caps,
-            default_cap: self.rng.percent(15).then(|| self.rng.one_of(&[0, 1, 1, 2, 3, 5])),
+            default_cap: self.default_cap(),
             partition: self.path.len() == 1 && self.rng.percent(40),
             inside: self.inside(depth),
+            ..Share::new(by)
+        }
+    }
+
+    fn default_cap(&mut self) -> Option<u64> {
+        self.rng.percent(15).then(|| self.rng.one_of(&[0, 1, 1, 2, 3, 5]))
+    }
+
+    fn share_of_classes(&mut self, by: Attribute, depth: usize) -> Share {
+        let count = self.rng.count(1..=CLASSES);
+        let scale = self.rng.weighted(&[(2, 1), (4, 5), (3, 500), (1, u64::MAX)]);
+        let inside = self.inside(depth);
+        let names = self.class_names(by, count);
+        let classes: Vec<ShareClass> =
+            names.iter().map(|name| self.share_class(name, scale, depth, &inside)).collect();
+        let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
+        Share {
+            default: default.map(|index| classes[index].name.clone()),
+            classes,
+            default_cap: self.default_cap(),
+            partition: self.path.len() == 1 && self.rng.percent(30),
+            inside,
+            ..Share::new(by)
+        }
+    }
+
+    /// Some classes have the node's inside, others their own.
+    fn share_class(&mut self, name: &str, scale: u64, depth: usize, inside: &Inside) -> ShareClass {
+        let own = self.rng.percent(60);
+        let depth = self.depth_of_class(depth);
+        ShareClass {
+            name: name.into(),
+            weight: self.weight(scale),
+            cap: self.rng.percent(25).then(|| self.rng.one_of(&[0, 1, 1, 2, 2, 3, 4])),
+            inside: if own { self.inside(depth) } else { inside.clone() },
+            busy: self.class_busy(),
+            limits: self.limits(),
         }
     }
 

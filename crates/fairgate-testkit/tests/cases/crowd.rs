@@ -48,7 +48,7 @@ impl Crowd {
         }
     }
 
-    /// Ends so many flights, in the order of their grants; the letters of what that granted.
+    /// Ends so many requests, in the order of their grants; the letters of what that granted.
     pub(crate) fn run(&mut self, ends: usize) -> String {
         let from = self.scene.granted().len();
         for _ in 0..ends {
@@ -57,10 +57,10 @@ impl Crowd {
         self.scene.order_from(from)
     }
 
-    /// Ends flights until a request that is nobody's member is granted: how many that took, at most so many.
+    /// Ends requests until a request that is nobody's member is granted: how many that took, at most so many.
     pub(crate) fn run_until_granted(&mut self, id: &str, most: usize) -> usize {
         for ends in 1..=most {
-            let oldest = self.scene.flying()[0].to_string();
+            let oldest = self.scene.in_flight()[0].to_string();
             if self.scene.release(&oldest) == id {
                 return ends;
             }
@@ -70,9 +70,9 @@ impl Crowd {
         panic!("{id} is not granted after {most} ends");
     }
 
-    /// Ends the flight that was granted first; what was granted is replaced by its owners.
+    /// Ends the request that was granted first; what was granted is replaced by its owners.
     pub(crate) fn end_oldest(&mut self) {
-        let id = self.scene.flying()[0].to_string();
+        let id = self.scene.in_flight()[0].to_string();
         let from = self.scene.granted().len();
         let index = self.member_of(&id);
         let used = self.members[index].used;

@@ -14,35 +14,35 @@ fn all_slots_taken(policy: &str) -> Scene {
 #[test]
 fn a_share_brings_others_in_with_the_first_slots_that_are_freed() {
     let mut scene = all_slots_taken(&tenants(""));
-    assert_eq!(scene.flying_of("tenant:batch"), 16);
+    assert_eq!(scene.in_flight_of("tenant:batch"), 16);
     scene.ask_many("c", 4, "tenant:chat", 100);
     scene.ask_many("d", 4, "tenant:docs", 100);
     // batch stands at sixteen requests; the others take turns until they do.
     assert_eq!(scene.run(8), "cdcdcdcd");
-    assert_eq!(scene.flying_of("tenant:batch"), 8);
+    assert_eq!(scene.in_flight_of("tenant:batch"), 8);
     assert_eq!(scene.run(4), "bbbb", "and where nobody else waits, it goes on");
 }
 
 #[test]
 fn a_cap_keeps_slots_free_for_others() {
     let mut scene = all_slots_taken(r#"{"share":{"by":"tenant","default_cap":12}}"#);
-    assert_eq!(scene.flying_of("tenant:batch"), 12);
+    assert_eq!(scene.in_flight_of("tenant:batch"), 12);
     assert_eq!(scene.ask("c1", "tenant:chat", 100), "c1", "at once");
     assert_eq!(scene.release("b1"), "b13", "a freed slot of its own is batch's again");
-    assert_eq!(scene.flying_of("tenant:batch"), 12);
+    assert_eq!(scene.in_flight_of("tenant:batch"), 12);
 }
 
 #[test]
 fn a_cap_that_comes_late_calls_nothing_back_and_holds_from_then_on() {
     let mut scene = all_slots_taken(&tenants(""));
     assert_eq!(scene.cap("tenant:batch", Some(4)), "");
-    assert_eq!(scene.flying_of("tenant:batch"), 16);
+    assert_eq!(scene.in_flight_of("tenant:batch"), 16);
     assert_eq!(scene.run(12), "", "sixteen ends down to four");
     assert_eq!(scene.ask_many("c", 3, "tenant:chat", 100), "c1 c2 c3");
     assert_eq!(scene.run(1), "b", "at four, one for one");
-    assert_eq!(scene.flying_of("tenant:batch"), 4);
+    assert_eq!(scene.in_flight_of("tenant:batch"), 4);
     assert_eq!(scene.cap("tenant:batch", None).split(' ').count(), 9, "all that is free");
-    assert_eq!(scene.pool.flying(), 16);
+    assert_eq!(scene.pool.in_flight(), 16);
 }
 
 /// One heavy user is put behind the others, not refused: nobody gets an error, and a light one waits for
@@ -60,9 +60,9 @@ fn a_heavy_user_is_deprioritised_and_not_refused() {
     assert_eq!(scene.granted().len(), 320);
 }
 
-/// A noisy neighbour has 64 clients in closed loops, eight of them flying; the quiet tenant has one request
+/// A noisy neighbour has 64 clients in closed loops, eight of them in flight; the quiet tenant has one request
 /// waiting at a time. It goes next, always, and so has half of all grants; once, at the start, it waits for
-/// what it finds flying.
+/// what it finds in flight.
 #[test]
 fn sixty_four_clients_do_not_drown_two() {
     let mut crowd = Crowd::new(Scene::new(8, &tenants("")));
@@ -81,7 +81,7 @@ fn equal_tenants_get_equal_tokens_and_not_equal_turns() {
     crowd.join('s', "tenant:short", 8, 100);
     crowd.run(820);
     let (long, short) = (crowd.served('l'), crowd.served('s'));
-    // At most the flights of each on its side.
+    // At most what each has in flight on its side.
     assert!(long.abs_diff(short) <= 2 * 4 * 4000, "{long} and {short} tokens");
     assert!(long + short > 140_000, "{long} and {short} tokens");
 }

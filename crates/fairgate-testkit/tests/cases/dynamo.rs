@@ -78,13 +78,13 @@ fn random_costs_are_served_as_one_to_four_in_tokens() {
     let seed = 1;
     let (scene, [a, b]) = random_costs(seed, 200_000);
     let deficits = scene.deficits();
-    let earned = [i128::from(a) + deficits[0], i128::from(b) + deficits[1]];
+    let earned = [u128::from(a) + deficits[0], u128::from(b) + deficits[1]];
     assert_eq!((earned[0] % 1024, earned[1] % 4096), (0, 0), "seed {seed}");
     let rounds = [earned[0] / 1024, earned[1] / 4096];
     assert!(rounds[0].abs_diff(rounds[1]) <= 1, "seed {seed}: {rounds:?} rounds");
     // The ratio, rounded to four decimals, is 4.0000.
     let off = earned[1].abs_diff(4 * earned[0]);
-    assert!(off * 20_000 < earned[0].unsigned_abs(), "seed {seed}: earned {earned:?}");
+    assert!(off * 20_000 < earned[0], "seed {seed}: earned {earned:?}");
 
     let off = b.abs_diff(4 * a);
     assert!(off <= 8 * 4096, "seed {seed}: {a} and {b} tokens, {off} from 1 : 4");
@@ -139,30 +139,6 @@ fn equal_quanta_below_the_costs_of_two_and_three_alternate() {
     assert_eq!(scene.order(), "abaab".repeat(10));
 }
 
-/// Of two equal classes A uses half of what its requests cost. Each refund comes when A's turn is over, and every
-/// second time it pays for A's next head before the cursor comes; a class that can pay earns no quantum at its
-/// visit. So a refund is taken in place of a quantum and not beside it, and A is served half of B's tokens. That
-/// is what the rules give: `settle` takes back what was used beyond the estimates, and lets nobody gain, but those
-/// who estimate too high are served by their estimates.
-#[test]
-fn a_refund_that_pays_for_the_next_head_is_taken_in_place_of_a_quantum() {
-    let classes = r#"[{"name":"A","quantum":10},{"name":"B","quantum":10}]"#;
-    let policy = format!(r#"{{"drr":{{"by":"class","classes":{classes},"settle":true}}}}"#);
-    let mut scene = Scene::new(0, &policy);
-    scene.ask_many("A", 20, "class:A", 10);
-    scene.ask_many("B", 20, "class:B", 10);
-    scene.capacity(1);
-    let mut deficits = Vec::new();
-    for _ in 0..10 {
-        scene.release_oldest_using(5);
-        deficits.push(scene.deficits()[0]);
-        scene.release_oldest_using(10);
-    }
-    assert_eq!(scene.order(), "ABABABABABABABABABABA");
-    // After A's refunds: 0 + 5; then 5 + 10 − 10 + 5, which pays for the next; then 10 − 10 + 5.
-    assert_eq!(deficits, [5, 10, 5, 10, 5, 10, 5, 10, 5, 10]);
-}
-
 #[test]
 fn held_classes_earn_nothing_however_often_they_are_looked_at() {
     let mut scene = queued(&[("A", 10), ("B", 10)], &[("A", 8, 3), ("B", 8, 3)]);
@@ -198,7 +174,7 @@ fn blocked_classes_earn_nothing_however_often_a_worker_changes() {
 }
 
 /// The page's end-to-end run: 320 requests of each class at equal cost, 512 to 128. With the classes' 4 : 1
-/// the first 320 completions are 256 : 64, and what flies at the cut may shift that by one turn.
+/// the first 320 completions are 256 : 64, and what is in flight at the cut may shift that by one turn.
 #[test]
 fn end_to_end_four_fifths_of_the_first_completions_are_the_heavier_class() {
     for capacity in [1, 2, 5, 8] {
@@ -223,7 +199,7 @@ fn a_steady_stream_is_shared_as_the_quanta_say() {
     crowd.join('B', "class:B", 12, 512);
     crowd.run(2000);
     let (a, b) = (crowd.served('A'), crowd.served('B'));
-    // Per quantum they differ by at most 1 + (64 + 512)/512 + (512 + 128)/128 rounds, and by what flies:
+    // Per quantum they differ by at most 1 + (64 + 512)/512 + (512 + 128)/128 rounds, and by what is in flight:
     // eight of A's are one round, eight of B's are 32.
     let off = a.abs_diff(4 * b);
     assert!(off <= (1 + 2 + 5 + 1 + 32) * 512, "{a} and {b} tokens");

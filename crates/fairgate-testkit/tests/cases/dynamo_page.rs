@@ -180,3 +180,45 @@ fn a_request_that_names_no_class_goes_to_the_default_and_that_is_the_first() {
     assert_eq!(&*scene.waiting("x").levels[0].flow, "A");
     assert_eq!(&*scene.waiting("y").levels[0].flow, "A");
 }
+
+/// If no eligible endpoint remains, the head gets its error instead of waiting for ever, and frees what is behind it.
+#[test]
+fn a_head_that_no_worker_can_take_any_more_is_rejected_and_blocks_nobody() {
+    let worker =
+        |name: &str| WorkerChange { name: name.into(), slots: Some(1), ..WorkerChange::default() };
+    let mut scene = Scene::with(8, &drr(&[("A", 10)]), |config| {
+        config.workers = vec![worker("w0"), worker("w1")];
+    });
+    let allowed = |id, workers: &[&str]| Submit {
+        allow: Some(workers.iter().map(|name| (*name).into()).collect()),
+        ..request(id, "class:A")
+    };
+    assert_eq!(scene.submit(allowed("A1", &["w0"])), "A1");
+    assert_eq!(scene.submit(allowed("A2", &["w0"])), "");
+    assert_eq!(scene.submit(allowed("A3", &["w0", "w1"])), "", "A2 stands before it");
+    let gone = WorkerChange { state: Some(WorkerState::Gone), ..worker("w0") };
+    assert_eq!(scene.apply(Event::Worker(gone)), "A2:no_worker A3");
+    assert_eq!(scene.submit(allowed("A4", &["w0"])), "A4:no_worker");
+    let overloaded = WorkerChange { state: Some(WorkerState::Overloaded), ..worker("w1") };
+    assert_eq!(scene.apply(Event::Worker(overloaded)), "");
+    assert_eq!(scene.submit(allowed("A5", &["w1"])), "A5:overloaded");
+}
+
+/// The page's table of classes: cached at 2048 with the cheapest first, uncached at 512 as they came. At equal costs
+/// that is four to one, and within a class the order is its own.
+#[test]
+fn the_configuration_of_the_page_gives_four_to_one() {
+    let classes = r#"[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"uncached","quantum":512,"queue":"fcfs"}]"#;
+    let mut scene = Scene::new(0, &format!(r#"{{"drr":{{"by":"class","classes":{classes}}}}}"#));
+    scene.ask_many("c", 40, "class:cached", 512);
+    scene.ask_many("u", 40, "class:uncached", 512);
+    scene.ask("c-small", "class:cached", 512 - 64);
+    scene.ask("u-small", "class:uncached", 512 - 64);
+    scene.capacity(1);
+    scene.run(49);
+    let order = scene.order();
+    assert!(order.starts_with("ccccucccc"), "{order}");
+    assert_eq!(order.chars().filter(|c| *c == 'c').count(), 40, "{order}");
+    assert_eq!(&*scene.granted()[0], "c-small", "the cheapest first");
+    assert_eq!(&*scene.granted()[4], "u1", "first come, first served");
+}

@@ -27,9 +27,9 @@ fn runner_up(choice: &Choice) -> (&str, Standing) {
 }
 
 /// (deficit, quantum, cost of the head, rounds needed)
-fn drr(standing: Standing) -> (i128, u64, Option<u64>, Option<u128>) {
+fn drr(standing: Standing) -> (u128, u64, Option<u64>, Option<u64>) {
     match standing {
-        Standing::Drr { deficit, quantum, head_cost, rounds_needed } => {
+        Standing::Drr { deficit, quantum, head_cost, rounds_needed, .. } => {
             (deficit, quantum.get(), head_cost.map(|cost| cost.0), rounds_needed)
         }
         other => panic!("not in a drr node: {other:?}"),
@@ -180,9 +180,9 @@ impl Sink for Asking {
 }
 
 /// The one request that a pool grants when it gets one slot more, with the root's choice.
-fn next_grant(mut pool: Pool) -> Option<(Box<str>, Choice)> {
+fn next_grant(mut pool: Pool) -> Option<(Arc<str>, Choice)> {
     let mut asking = Asking(Vec::new());
-    let slots = pool.flying() + 1;
+    let slots = pool.in_flight() + 1;
     pool.apply(pool.now(), Event::Capacity { slots }, &mut asking).expect("time stands");
     let [Decision::Grant(grant)] = &asking.0[..] else {
         assert!(asking.0.is_empty(), "{:?}", asking.0);

@@ -178,7 +178,7 @@ fn a_holder_that_ends_in_any_way_grants_the_next() {
     assert_eq!(scene.release("a2"), "a3", "released");
     assert_eq!(scene.release_using("a3", 0), "b1", "failed before its first token");
     assert_eq!(scene.release_using("b1", u64::MAX), "", "ran away");
-    assert_eq!((scene.pool.waiting(), scene.pool.flying()), (0, 0));
+    assert_eq!((scene.pool.waiting(), scene.pool.in_flight()), (0, 0));
 }
 
 /// A cancel and a release of one request may race, and either may come before, at or after the grant.
@@ -187,32 +187,32 @@ fn a_cancel_that_races_a_grant_or_a_release_leaks_no_slot() {
     let full = || {
         let mut scene = Scene::new(2, &load(""));
         scene.ask_many("a", 5, "agent:a", 1);
-        assert_eq!(scene.flying(), ["a1", "a2"]);
+        assert_eq!(scene.in_flight(), ["a1", "a2"]);
         scene
     };
     // The cancel comes just before the grant would: the slot goes to the next.
     let mut scene = full();
     assert_eq!(scene.cancel("a3"), "");
     assert_eq!(scene.release("a1"), "a4");
-    assert_eq!(scene.flying(), ["a2", "a4"]);
+    assert_eq!(scene.in_flight(), ["a2", "a4"]);
     // Just after: the slot is given back, and goes to the next.
     let mut scene = full();
     assert_eq!(scene.release("a1"), "a3");
     assert_eq!(scene.cancel("a3"), "a4");
-    assert_eq!(scene.flying(), ["a2", "a4"]);
+    assert_eq!(scene.in_flight(), ["a2", "a4"]);
     // Both for one holder, in both orders: one slot, once.
     let mut scene = full();
     assert_eq!([scene.cancel("a1"), scene.release("a1")], ["a3", ""]);
-    assert_eq!(scene.flying(), ["a2", "a3"]);
+    assert_eq!(scene.in_flight(), ["a2", "a3"]);
     let mut scene = full();
     assert_eq!([scene.release("a1"), scene.cancel("a1")], ["a3", ""]);
-    assert_eq!(scene.flying(), ["a2", "a3"]);
+    assert_eq!(scene.in_flight(), ["a2", "a3"]);
     // And a late word about a request does not touch the next one of its name.
     assert_eq!(scene.ask("a1", "agent:a", 1), "");
     assert_eq!(scene.release("a1"), "", "it waits: there is nothing to release");
     assert_eq!(scene.pool.waiting(), 3);
     scene.drain();
-    assert_eq!((scene.pool.waiting(), scene.pool.flying()), (0, 0));
+    assert_eq!((scene.pool.waiting(), scene.pool.in_flight()), (0, 0));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_timeout_wakes_nobody_else() {
     scene.at(30).ask("c1", "agent:c", 1);
     assert_eq!(scene.at(1010).apply(Event::Tick), "a2:expired");
     assert_eq!(scene.at(1020).apply(Event::Tick), "b1:expired");
-    assert_eq!((scene.flying(), scene.pool.waiting()), (vec!["a1"], 1));
+    assert_eq!((scene.in_flight(), scene.pool.waiting()), (vec!["a1"], 1));
     // What has expired is gone: the slot goes to who still waits.
     assert_eq!(scene.at(1029).release("a1"), "c1");
 }
@@ -238,7 +238,7 @@ fn a_pool_that_shuts_down_runs_nobody_without_a_slot() {
     for id in ["a3", "a4", "a5"] {
         assert_eq!(scene.cancel(id), "");
     }
-    assert_eq!((scene.pool.waiting(), scene.pool.flying()), (0, 0));
+    assert_eq!((scene.pool.waiting(), scene.pool.in_flight()), (0, 0));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn an_unknown_agent_simply_exists_and_an_unknown_request_is_nobody() {
     assert_eq!(scene.ask("n3", "agent:another", 1), "");
     assert_eq!(scene.resume("agent:nobody"), "");
     assert_eq!(scene.drain(), "nnn");
-    assert_eq!((scene.pool.waiting(), scene.pool.flying()), (0, 0));
+    assert_eq!((scene.pool.waiting(), scene.pool.in_flight()), (0, 0));
 }
 
 /// Its multi-tenant class hangs under contention. Here agents inside tenants are one tree, and everything
@@ -265,9 +265,9 @@ fn agents_inside_tenants_do_not_hang_under_contention() {
         let who = format!("tenant:t{} agent:a{}", i % 4, i % 7);
         scene.ask(&format!("r{i}"), &who, 1 + i % 5);
     }
-    while scene.pool.flying() > 0 {
-        assert_eq!(scene.pool.flying(), scene.pool.flying().min(3));
-        let free = scene.pool.capacity() - scene.pool.flying();
+    while scene.pool.in_flight() > 0 {
+        assert_eq!(scene.pool.in_flight(), scene.pool.in_flight().min(3));
+        let free = scene.pool.capacity() - scene.pool.in_flight();
         assert!(free == 0 || scene.pool.waiting() == 0, "a waiter beside a free slot");
         scene.release_oldest();
     }

@@ -16,8 +16,8 @@ pub(crate) fn tenants(weights: &str) -> String {
     format!(r#"{{"share":{{"by":"tenant","weights":{{{weights}}}}}}}"#)
 }
 
-/// How many fly of each group when all of them flood a partitioned pool of so many slots.
-fn flying(slots: usize, weights: &[u64]) -> Vec<usize> {
+/// How many requests of each group are in flight when all of them flood a partitioned pool of so many slots.
+fn in_flight(slots: usize, weights: &[u64]) -> Vec<usize> {
     let name = |i: usize| char::from(b'a' + u8::try_from(i).expect("a few groups"));
     let listed: Vec<String> =
         weights.iter().enumerate().map(|(i, w)| format!(r#""{}":{w}"#, name(i))).collect();
@@ -27,8 +27,8 @@ fn flying(slots: usize, weights: &[u64]) -> Vec<usize> {
         scene.ask_many(&name(i).to_string(), slots as u64, &who, 1);
     }
     scene.capacity(slots as u64);
-    assert_eq!(scene.flying().len(), slots);
-    (0..weights.len()).map(|i| scene.flying_of(&format!("group:{}", name(i)))).collect()
+    assert_eq!(scene.in_flight().len(), slots);
+    (0..weights.len()).map(|i| scene.in_flight_of(&format!("group:{}", name(i)))).collect()
 }
 
 /// The page's worked example: floor(8 · 500/550) = 7; floor(8 · 50/550) = 0, bumped to 1.
@@ -39,21 +39,21 @@ fn eight_slots_over_500_and_50_are_seven_and_one() {
     scene.ask_many("d", 10, "group:dev", 100);
     scene.ask_many("p", 10, "group:prod", 100);
     scene.capacity(8);
-    assert_eq!((scene.flying_of("group:prod"), scene.flying_of("group:dev")), (7, 1));
+    assert_eq!((scene.in_flight_of("group:prod"), scene.in_flight_of("group:dev")), (7, 1));
 }
 
 #[test]
-fn slots_fly_as_they_are_apportioned() {
-    assert_eq!(flying(8, &[500, 50]), [7, 1]);
-    assert_eq!(flying(8, &[100, 100]), [4, 4]);
-    assert_eq!(flying(10, &[300, 100]), [8, 2]);
-    assert_eq!(flying(4, &[1000, 1]), [3, 1]);
-    assert_eq!(flying(4, &[1000, 1, 1, 1]), [1, 1, 1, 1]);
-    assert_eq!(flying(8, &[500, 50, 100]), [6, 1, 1]);
-    assert_eq!(flying(16, &[500, 50, 100]), [12, 1, 3]);
-    assert_eq!(flying(32, &[500, 50, 100]), [25, 2, 5]);
-    assert_eq!(flying(64, &[500, 50, 100]), [49, 5, 10]);
-    assert_eq!(flying(5, &[9, 19, 22]), [1, 2, 2]);
+fn slots_are_filled_as_they_are_apportioned() {
+    assert_eq!(in_flight(8, &[500, 50]), [7, 1]);
+    assert_eq!(in_flight(8, &[100, 100]), [4, 4]);
+    assert_eq!(in_flight(10, &[300, 100]), [8, 2]);
+    assert_eq!(in_flight(4, &[1000, 1]), [3, 1]);
+    assert_eq!(in_flight(4, &[1000, 1, 1, 1]), [1, 1, 1, 1]);
+    assert_eq!(in_flight(8, &[500, 50, 100]), [6, 1, 1]);
+    assert_eq!(in_flight(16, &[500, 50, 100]), [12, 1, 3]);
+    assert_eq!(in_flight(32, &[500, 50, 100]), [25, 2, 5]);
+    assert_eq!(in_flight(64, &[500, 50, 100]), [49, 5, 10]);
+    assert_eq!(in_flight(5, &[9, 19, 22]), [1, 2, 2]);
 }
 
 /// share_score = served_tokens / weight.
@@ -62,7 +62,7 @@ fn a_thousand_tokens_are_a_score_of_2_at_weight_500_and_of_20_at_weight_50() {
     let mut scene = Scene::new(2, &tenants(r#""chat":500,"api":50"#));
     scene.ask("c1", "tenant:chat", 1000);
     scene.ask("a1", "tenant:api", 1000);
-    assert_eq!(scene.flying(), ["c1", "a1"]);
+    assert_eq!(scene.in_flight(), ["c1", "a1"]);
     scene.ask("c2", "tenant:chat", 1);
     scene.ask("a2", "tenant:api", 1);
     let scores = |scene: &Scene| {
@@ -178,19 +178,23 @@ fn lent() -> Scene {
 #[test]
 fn slots_that_a_group_does_not_want_are_lent() {
     let scene = lent();
-    assert_eq!((scene.flying_of("group:big"), scene.flying_of("group:small")), (1, 7));
+    assert_eq!((scene.in_flight_of("group:big"), scene.in_flight_of("group:small")), (1, 7));
 }
 
 #[test]
 fn the_lenders_next_request_gets_the_first_slot_that_is_freed() {
     let mut scene = lent();
-    assert_eq!(scene.ask("b2", "group:big", 100), "", "no slot is taken back from what flies");
+    assert_eq!(
+        scene.ask("b2", "group:big", 100),
+        "",
+        "no slot is taken back from what is in flight"
+    );
     assert_eq!(scene.release("s1"), "b2");
     scene.ask_many("b3-", 6, "group:big", 100);
     // So does each further one, until it has its seven.
     assert_eq!(scene.run(1), "b", "b1 ended");
     assert_eq!(scene.run(5), "bbbbb", "five of small's");
-    assert_eq!((scene.flying_of("group:big"), scene.flying_of("group:small")), (7, 1));
+    assert_eq!((scene.in_flight_of("group:big"), scene.in_flight_of("group:small")), (7, 1));
     assert_eq!(scene.run(1), "s", "the last of the lent: one slot is small's own");
 }
 
@@ -213,50 +217,50 @@ fn an_abandoned_waiter_is_not_charged() {
 fn an_abandoned_request_gives_its_slot_back_once() {
     let mut scene = Scene::new(2, &tenants(""));
     scene.ask_many("a", 9, "tenant:a", 100);
-    assert_eq!(scene.flying(), ["a1", "a2"]);
+    assert_eq!(scene.in_flight(), ["a1", "a2"]);
     // A waiter had no slot to give back, however often it is said to be gone.
     assert_eq!(scene.cancel("a9"), "");
     assert_eq!(scene.cancel("a9"), "");
     assert_eq!(scene.release("a9"), "");
-    assert_eq!(scene.pool.flying(), 2);
+    assert_eq!(scene.pool.in_flight(), 2);
     // A holder had one, and gives it back once.
     assert_eq!(scene.cancel("a1"), "a3");
     assert_eq!(scene.cancel("a1"), "");
     assert_eq!(scene.release_using("a1", 5), "");
-    assert_eq!(scene.pool.flying(), 2);
+    assert_eq!(scene.pool.in_flight(), 2);
 }
 
 #[test]
 fn a_shrunk_pool_keeps_its_permits_and_a_grown_one_wakes_waiters() {
     let mut scene = Scene::new(8, &tenants(""));
     scene.ask_many("r", 20, "tenant:t", 1);
-    assert_eq!(scene.pool.flying(), 8);
+    assert_eq!(scene.pool.in_flight(), 8);
     assert_eq!(scene.capacity(3), "");
-    assert_eq!(scene.pool.flying(), 8, "nothing that flies is called back");
-    assert_eq!(scene.run(5), "", "until fewer fly than may, nobody is granted");
-    assert_eq!(scene.pool.flying(), 3);
+    assert_eq!(scene.pool.in_flight(), 8, "nothing in flight is called back");
+    assert_eq!(scene.run(5), "", "until fewer are in flight than may be, nobody is granted");
+    assert_eq!(scene.pool.in_flight(), 3);
     assert_eq!(scene.release_oldest(), "r9");
     assert_eq!(scene.capacity(6), "r10 r11 r12");
 }
 
 #[test]
-fn of_eighty_requests_no_more_than_five_fly_at_once() {
+fn of_eighty_requests_no_more_than_five_are_in_flight_at_once() {
     let mut scene = Scene::new(5, &tenants(""));
     let mut most = 0;
     // Four gateways of twenty requests each; an end comes after every third.
     for i in 0..20 {
         for gateway in ["g0", "g1", "g2", "g3"] {
             scene.ask(&format!("{gateway}-{i}"), &format!("tenant:{gateway}"), 1 + i % 7);
-            most = most.max(scene.pool.flying());
+            most = most.max(scene.pool.in_flight());
         }
         if i % 3 == 0 {
             scene.release_oldest();
         }
-        most = most.max(scene.pool.flying());
+        most = most.max(scene.pool.in_flight());
     }
-    while scene.pool.flying() > 0 {
+    while scene.pool.in_flight() > 0 {
         scene.release_oldest();
-        most = most.max(scene.pool.flying());
+        most = most.max(scene.pool.in_flight());
     }
     assert_eq!((most, scene.granted().len(), scene.pool.waiting()), (5, 80, 0));
 }

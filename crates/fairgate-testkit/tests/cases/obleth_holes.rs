@@ -1,5 +1,7 @@
 //! The holes listed in `reference/obleth.md` that concern deciding, each shown not to be ours.
 
+use std::sync::Arc;
+
 use super::crowd::Crowd;
 use super::obleth::tenants;
 use super::scene::{Scene, longest_run};
@@ -25,7 +27,7 @@ fn settlement_reaches_the_scheduler() {
 /// `capacity` requests of 100 in flight, 2 per weight each, and the joiner rises by 0.2 a grant: it is
 /// level after ten grants for each flight.
 #[test]
-fn a_joiner_is_level_after_the_flights_that_it_met() {
+fn a_joiner_is_level_after_what_it_met_in_flight() {
     for capacity in [1, 2, 8] {
         let scene = Scene::new(capacity, &tenants(r#""loner":50,"joiner":500"#)).without_oracle();
         let mut crowd = Crowd::new(scene);
@@ -72,7 +74,7 @@ fn ties_go_to_who_came_first_whatever_the_names() {
                 scene.granted().to_vec()
             })
             .into();
-        let came: Vec<Box<str>> = (0..40).map(|i| format!("first{i:02}").into()).collect();
+        let came: Vec<Arc<str>> = (0..40).map(|i| format!("first{i:02}").into()).collect();
         assert!(orders.iter().all(|order| *order == came), "{policy}");
     }
 }
@@ -108,7 +110,7 @@ fn renamed_flows_get_the_same_decisions() {
 fn the_queue_has_a_length_and_a_refusal_says_it() {
     let mut scene = Scene::with(1, &tenants(""), |config| config.max_queue = Some(3));
     scene.ask_many("r", 4, "tenant:t", 1);
-    assert_eq!((scene.pool.flying(), scene.pool.waiting()), (1, 3));
+    assert_eq!((scene.pool.in_flight(), scene.pool.waiting()), (1, 3));
     assert_eq!(scene.ask("r5", "tenant:t", 1), "r5:queue_full");
     let limit = scene.last_refusal().limit.as_ref().expect("a limit");
     assert_eq!((limit.class.as_deref(), limit.current, limit.limit), (None, 3, 3));

@@ -1,13 +1,14 @@
 //! The stage on which the cases play.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::{Decision, Grant, Reject, Sink};
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::explain::{Standing, Waiting, Whereabouts, Why};
-use fairgate_core::fairness::FlowFairness;
+use fairgate_core::fairness::{FlowFairness, Lag};
 use fairgate_core::snapshot::NodeCounters;
 use fairgate_core::units::{Alpha, Micros, Tokens, Weight};
 use fairgate_journal::parse_policy;
@@ -23,10 +24,10 @@ pub(crate) struct Scene {
     now: Micros,
     explaining: bool,
     decisions: Vec<Decision>,
-    granted: Vec<Box<str>>,
-    /// What flies, in the order of the grants.
-    flying: VecDeque<Box<str>>,
-    who: BTreeMap<Box<str>, String>,
+    granted: Vec<Arc<str>>,
+    /// What is in flight, in the order of the grants.
+    in_flight: VecDeque<Arc<str>>,
+    who: BTreeMap<Arc<str>, String>,
 }
 
 impl Scene {
@@ -47,7 +48,7 @@ impl Scene {
             explaining: false,
             decisions: Vec::new(),
             granted: Vec::new(),
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             who: BTreeMap::new(),
         }
     }
@@ -72,7 +73,7 @@ impl Scene {
 
     /// One event, and what it decided.
     pub(crate) fn apply(&mut self, event: Event) -> String {
-        let flying_before = self.pool.flying();
+        let in_flight_before = self.pool.in_flight();
         let mut heard = Heard { decisions: Vec::new(), explaining: self.explaining };
         self.pool.apply(self.now, event.clone(), &mut heard).expect("time goes on");
         let decisions = heard.decisions;
@@ -80,17 +81,17 @@ impl Scene {
             let decided: Vec<Decided> = decisions.iter().map(Decided::from).collect();
             assert_eq!(decided, oracle.apply(self.now, &event), "the oracle's, after {event:?}");
         }
-        let most = self.pool.capacity().max(flying_before);
-        assert!(self.pool.flying() <= most, "more fly than may, after {event:?}");
+        let most = self.pool.capacity().max(in_flight_before);
+        assert!(self.pool.in_flight() <= most, "more are in flight than may be, after {event:?}");
         assert_eq!(lag_out_of_bound(&self.pool), None, "after {event:?}");
         if let Event::Release { id, .. } | Event::Cancel { id } = &event {
-            self.flying.retain(|flying| flying != id);
+            self.in_flight.retain(|in_flight| in_flight != id);
         }
         let told: Vec<String> = decisions.iter().map(told).collect();
         for decision in &decisions {
             if let Decision::Grant(grant) = decision {
                 self.granted.push(grant.id.clone());
-                self.flying.push_back(grant.id.clone());
+                self.in_flight.push_back(grant.id.clone());
             }
         }
         self.decisions.extend(decisions);
@@ -114,14 +115,14 @@ impl Scene {
         self.apply(Event::Submit(Box::new(submit)))
     }
 
-    /// Ends a flight that used what it cost.
+    /// Ends a request that used what it cost.
     pub(crate) fn release(&mut self, id: &str) -> String {
-        self.apply(Event::Release { id: id.into(), tokens: None })
+        self.apply(Event::Release { id: id.into(), tokens: None, quota: None })
     }
 
-    /// Ends a flight that really used so many tokens.
+    /// Ends a request that really used so many tokens.
     pub(crate) fn release_using(&mut self, id: &str, tokens: u64) -> String {
-        self.apply(Event::Release { id: id.into(), tokens: Some(Tokens(tokens)) })
+        self.apply(Event::Release { id: id.into(), tokens: Some(Tokens(tokens)), quota: None })
     }
 
     /// A request is no longer wanted.
@@ -158,19 +159,19 @@ impl Scene {
         self.apply(Event::Cap { by, flow, slots })
     }
 
-    /// Ends the flight that was granted first, using what it cost.
+    /// Ends the request that was granted first, using what it cost.
     pub(crate) fn release_oldest(&mut self) -> String {
-        let oldest = self.flying.front().expect("something flies").clone();
+        let oldest = self.in_flight.front().expect("something is in flight").clone();
         self.release(&oldest)
     }
 
-    /// Ends the flight that was granted first, using so many tokens.
+    /// Ends the request that was granted first, using so many tokens.
     pub(crate) fn release_oldest_using(&mut self, tokens: u64) -> String {
-        let oldest = self.flying.front().expect("something flies").clone();
+        let oldest = self.in_flight.front().expect("something is in flight").clone();
         self.release_using(&oldest, tokens)
     }
 
-    /// Ends so many flights in the order of their grants; the letters of what that granted.
+    /// Ends so many requests in the order of their grants; the letters of what that granted.
     pub(crate) fn run(&mut self, ends: usize) -> String {
         let before = self.granted.len();
         for _ in 0..ends {
@@ -179,9 +180,9 @@ impl Scene {
         self.order_from(before)
     }
 
-    /// Ends flights in the order of their grants until nothing flies; the letters of all grants ever.
+    /// Ends requests in the order of their grants until nothing is in flight; the letters of all grants ever.
     pub(crate) fn drain(&mut self) -> String {
-        while !self.flying.is_empty() {
+        while !self.in_flight.is_empty() {
             self.release_oldest();
         }
         self.order()
@@ -198,18 +199,18 @@ impl Scene {
     }
 
     /// The ids of all grants, in their order.
-    pub(crate) fn granted(&self) -> &[Box<str>] {
+    pub(crate) fn granted(&self) -> &[Arc<str>] {
         &self.granted
     }
 
-    /// What flies, in the order of the grants.
-    pub(crate) fn flying(&self) -> Vec<&str> {
-        self.flying.iter().map(|id| &**id).collect()
+    /// What is in flight, in the order of the grants.
+    pub(crate) fn in_flight(&self) -> Vec<&str> {
+        self.in_flight.iter().map(|id| &**id).collect()
     }
 
-    /// How many fly of a flow, such as `tenant:chat`.
-    pub(crate) fn flying_of(&self, flow: &str) -> usize {
-        let names = self.flying.iter().map(|id| self.who[id].split(' '));
+    /// How many requests of a flow are in flight, such as `tenant:chat`.
+    pub(crate) fn in_flight_of(&self, flow: &str) -> usize {
+        let names = self.in_flight.iter().map(|id| self.who[id].split(' '));
         names.filter(|names| names.clone().any(|name| name == flow)).count()
     }
 
@@ -255,9 +256,9 @@ impl Scene {
     }
 
     /// The deficits of a drr root, in ring order.
-    pub(crate) fn deficits(&self) -> Vec<i128> {
+    pub(crate) fn deficits(&self) -> Vec<u128> {
         match self.pool.snapshot().root.state {
-            NodeCounters::Drr { deficits, .. } => deficits.iter().map(|d| d.0).collect(),
+            NodeCounters::Drr { classes, .. } => classes.iter().map(|c| c.deficit).collect(),
             other => panic!("not a drr node: {other:?}"),
         }
     }
@@ -272,21 +273,21 @@ impl Scene {
 
     /// The lag of a backlogged flow of the root, as text: tokens per weight with three decimals.
     pub(crate) fn lag(&self, flow: &str) -> String {
-        let fairness = self.pool.fairness();
-        let root =
-            fairness.iter().find(|node| node.path.is_empty()).expect("a root with a backlog");
-        let flow = root.flows.iter().find(|f| *f.name == *flow).expect("a backlogged flow");
-        flow.lag.to_string()
+        self.fairness(flow).lag.expect("something waits").lag.to_string()
     }
 
     /// The bound of that lag.
     pub(crate) fn bound(&self, flow: &str) -> (String, String) {
-        let fairness = self.pool.fairness();
-        let root =
-            fairness.iter().find(|node| node.path.is_empty()).expect("a root with a backlog");
-        let flow = root.flows.iter().find(|f| *f.name == *flow).expect("a backlogged flow");
-        let (least, most) = flow.bound.expect("a bound");
+        let lag = self.fairness(flow).lag.expect("something waits");
+        let (least, most) = lag.bound.expect("a bound");
         (least.to_string(), most.to_string())
+    }
+
+    /// How a flow of the root fares.
+    pub(crate) fn fairness(&self, flow: &str) -> FlowFairness {
+        let nodes = self.pool.fairness();
+        let root = nodes.into_iter().find(|node| node.path.is_empty()).expect("a root");
+        root.flows.into_iter().find(|f| *f.name == *flow).expect("a flow of the root")
     }
 }
 
@@ -310,7 +311,9 @@ impl Sink for Heard {
 pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
     pool.fairness().iter().find_map(|node| {
         let out = |flow: &&FlowFairness| {
-            flow.bound.is_some_and(|(least, most)| flow.lag < least || most < flow.lag)
+            flow.lag.is_some_and(|Lag { lag, bound }| {
+                bound.is_some_and(|(least, most)| lag < least || most < lag)
+            })
         };
         let flow = node.flows.iter().find(out)?;
         Some(format!("{flow:?} in the {} by {:?} under {:?}", node.kind, node.by, node.path))
@@ -321,7 +324,7 @@ pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
 pub(crate) fn request(id: &str, who: &str) -> Submit {
     let mut submit = Submit::new(id);
     for (by, flow) in who.split_whitespace().map(attribute) {
-        submit.attributes.set(by, flow);
+        submit.attributes.set(by, &flow);
     }
     submit
 }
@@ -340,7 +343,7 @@ fn told(decision: &Decision) -> String {
     match decision {
         Decision::Grant(grant) => grant.id.to_string(),
         Decision::Reject(reject) => format!("{}:{}", reject.id, reject.reason.code()),
-        Decision::Expire { id } => format!("{id}:expired"),
+        Decision::Expire { id, .. } => format!("{id}:expired"),
     }
 }
 

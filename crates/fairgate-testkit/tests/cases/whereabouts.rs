@@ -2,6 +2,7 @@
 //! changes nothing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
@@ -28,7 +29,7 @@ fn a_waiting_request_is_told_what_goes_before_it() {
     assert_eq!(ahead, [("a", 2, 200), ("b", 2, 60)]);
     let level = &waiting.levels[0];
     assert_eq!((level.by, &*level.flow), (Attribute::Tenant, "a"));
-    assert_eq!((level.waiting, level.flying, level.readiness), (3, 1, Readiness::Ready));
+    assert_eq!((level.waiting, level.in_flight, level.readiness), (3, 1, Readiness::Ready));
     assert_eq!(scene.waiting("b1").place, Some(0));
     assert_eq!(scene.waiting("b2").place, Some(1));
     scene.drain();
@@ -36,13 +37,13 @@ fn a_waiting_request_is_told_what_goes_before_it() {
 }
 
 #[test]
-fn a_flying_request_says_since_when_and_where_and_an_ended_one_is_nowhere() {
+fn a_request_in_flight_says_since_when_and_where_and_an_ended_one_is_nowhere() {
     let mut scene = Scene::with(1, &tenants(""), |config| {
         config.workers = vec![WorkerChange { name: "w".into(), ..WorkerChange::default() }];
     });
     scene.at(7).ask("r", "tenant:t", 1);
-    let Some(Whereabouts::Flying { granted_at, place }) = scene.pool.whereabouts("r") else {
-        panic!("it does not fly");
+    let Some(Whereabouts::InFlight { granted_at, place }) = scene.pool.whereabouts("r") else {
+        panic!("it is not in flight");
     };
     let place = place.expect("a place");
     assert_eq!((granted_at, &*place.worker, place.rank), (Micros(7), "w", 0));
@@ -87,27 +88,27 @@ fn a_head_without_an_open_worker_is_told_that_it_is_blocked() {
     assert_eq!((waiting.levels[0].readiness, waiting.place), (Readiness::Blocked, Some(0)));
 }
 
-/// The ids of a pool: what waits, and what flies in the order of the grants.
-fn ids(pool: &Pool) -> (Vec<Box<str>>, VecDeque<Box<str>>) {
+/// The ids of a pool: what waits, and what is in flight in the order of the grants.
+fn ids(pool: &Pool) -> (Vec<Arc<str>>, VecDeque<Arc<str>>) {
     let requests = pool.snapshot().requests;
     let waiting = requests.iter().filter(|r| r.flight.is_none()).map(|r| r.id.clone()).collect();
-    let mut flying: Vec<_> =
+    let mut in_flight: Vec<_> =
         requests.iter().filter_map(|r| Some((r.flight.as_ref()?.number, r.id.clone()))).collect();
-    flying.sort_unstable();
-    (waiting, flying.into_iter().map(|(_, id)| id).collect())
+    in_flight.sort_unstable();
+    (waiting, in_flight.into_iter().map(|(_, id)| id).collect())
 }
 
-/// Ends flights in the order of their grants until nothing flies: the grants in their order.
-fn grants_to_come(mut pool: Pool) -> Vec<Box<str>> {
-    let (_, mut flying) = ids(&pool);
+/// Ends requests in the order of their grants until nothing is in flight: the grants in their order.
+fn grants_to_come(mut pool: Pool) -> Vec<Arc<str>> {
+    let (_, mut in_flight) = ids(&pool);
     let mut grants = Vec::new();
-    while let Some(id) = flying.pop_front() {
+    while let Some(id) = in_flight.pop_front() {
         let mut decisions = Vec::new();
-        let release = Event::Release { id, tokens: None };
+        let release = Event::Release { id, tokens: None, quota: None };
         pool.apply(pool.now(), release, &mut decisions).expect("time stands");
         for decision in decisions {
             let Decision::Grant(grant) = decision else { panic!("{decision:?}") };
-            flying.push_back(grant.id.clone());
+            in_flight.push_back(grant.id.clone());
             grants.push(grant.id);
         }
     }
@@ -194,7 +195,7 @@ fn asking_changes_nothing() {
                 }
                 asked.whereabouts("nobody");
                 asked.fairness();
-                asked.next_expiry();
+                asked.next_change();
                 assert_eq!(asked.snapshot(), before, "{context}");
             }
         }

@@ -16,7 +16,7 @@ use crate::words::counted;
 pub(crate) struct RequestArgs {
     #[command(flatten)]
     common: Common,
-    /// Its id, from the response header x-fairgate-request-id; without one, all that wait and fly are listed.
+    /// Its id, from the response header x-fairgate-request-id; without one, all that wait or are in flight are listed.
     id: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl RequestArgs {
 
 fn list_of(items: &Value) -> Table {
     let headings =
-        vec!["request", "pool", "state", "tenant", "worker", "cost tokens", "waited", "flying"];
+        vec!["request", "pool", "state", "tenant", "worker", "cost tokens", "waited", "in flight"];
     let mut table = Table::new(headings);
     for item in items.as_array().into_iter().flatten() {
         let named = |field: &str| Cell::Text(text(item, field));
@@ -58,7 +58,7 @@ fn list_of(items: &Value) -> Table {
             named("worker"),
             Cell::Number(text(item, "cost_tokens")),
             Cell::Number(span(item, "waited_us")),
-            Cell::Number(span(item, "flying_us")),
+            Cell::Number(span(item, "in_flight_us")),
         ]);
     }
     table
@@ -90,11 +90,11 @@ fn lines(found: &Value, pool: &Value) -> Vec<String> {
             lines.extend(story.filter_map(Value::as_str).map(str::to_owned));
             lines
         }
-        Some("flying") => {
-            let (flying, waited) = (span(request, "flying_us"), span(request, "waited_us"));
+        Some("in_flight") => {
+            let (in_flight, waited) = (span(request, "in_flight_us"), span(request, "waited_us"));
             let (worker, pool) = (text(request, "worker"), text(request, "pool"));
             let first = format!(
-                "in flight for {flying} on worker {worker} of pool {pool}, after a wait of {waited}"
+                "in flight for {in_flight} on worker {worker} of pool {pool}, after a wait of {waited}"
             );
             vec![first, whose()]
         }

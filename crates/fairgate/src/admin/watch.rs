@@ -14,7 +14,7 @@ use super::{Common, escaped, text};
 use crate::output::Output;
 use crate::table::{Cell, Table};
 
-/// Show who has what of each pool, what they are due, and how far they are from it.
+/// Show who has what of each pool: what each got beside what it was due, and whether the difference is within its bound.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArgs {
     #[command(flatten)]
@@ -78,48 +78,90 @@ fn told(live: &Value) -> Result<String> {
             text(pool, "algorithm")
         )?;
         shares(pool).write(&mut out)?;
+        for line in outside(pool) {
+            writeln!(out, "{line}")?;
+        }
         writeln!(out)?;
     }
     Ok(String::from_utf8(out)?)
 }
 
+/// The groups of a pool with their tenants.
+fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let tenants = || pool["tenants"].as_array().into_iter().flatten();
+    pool["groups"].as_array().into_iter().flatten().flat_map(move |group| {
+        let name = text(group, "name");
+        let inside = name.clone();
+        let of_group = move |tenant: &&Value| text(tenant, "fairshare_group") == inside;
+        let tenants = tenants()
+            .filter(of_group)
+            .map(|tenant| (format!("  {}", text(tenant, "tenant_id")), tenant));
+        std::iter::once((name, group)).chain(tenants)
+    })
+}
+
 fn shares(pool: &Value) -> Table {
-    let mut table = Table::new(vec![
+    let has_caps = flows(pool).any(|(_, flow)| !flow["cap_use"].is_null());
+    let mut headings = vec![
         "flow",
         "weight",
-        "due",
+        "share",
         "in flight",
         "waiting",
-        "tokens since idle",
-        "lag tokens",
-        "lag at most",
-    ]);
-    let groups = pool["groups"].as_array().into_iter().flatten();
-    let tenants = || pool["tenants"].as_array().into_iter().flatten();
-    for group in groups {
-        let name = text(group, "name");
-        table.row(flow(name.clone(), group));
-        for tenant in tenants().filter(|tenant| text(tenant, "fairshare_group") == name) {
-            table.row(flow(format!("  {}", text(tenant, "tenant_id")), tenant));
-        }
+        "got tokens",
+        "due tokens",
+        "difference",
+        "bound",
+    ];
+    headings.extend(has_caps.then_some("cap use"));
+    let mut table = Table::new(headings);
+    for (name, flow) in flows(pool) {
+        let number = |field: &str| Cell::Number(text(flow, field));
+        let percent = |field: &str| {
+            let part = flow.get(field).and_then(Value::as_f64);
+            Cell::Number(part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0)))
+        };
+        let mut row = vec![
+            Cell::Text(name),
+            number("weight"),
+            percent("weight_share"),
+            number("in_flight"),
+            number("queued"),
+            number("got_tokens"),
+            number("due_tokens"),
+            Cell::Number(difference(flow)),
+            number("bound_tokens"),
+        ];
+        row.extend(has_caps.then(|| percent("cap_use")));
+        table.row(row);
     }
     table
 }
 
-fn flow(name: String, flow: &Value) -> Vec<Cell> {
-    let due = flow.get("weight_share").and_then(Value::as_f64);
-    let due = due.map_or("-".to_owned(), |due| format!("{:.1} %", due * 100.0));
-    let number = |field: &str| Cell::Number(text(flow, field));
-    vec![
-        Cell::Text(name),
-        number("weight"),
-        Cell::Number(due),
-        number("in_flight"),
-        number("queued"),
-        number("served_tokens"),
-        number("lag_tokens"),
-        number("lag_bound_tokens"),
-    ]
+/// Got less due, with its sign, and a mark where it is outside its bound.
+fn difference(flow: &Value) -> String {
+    let Some(difference) = flow["difference_tokens"].as_i64() else { return "-".to_owned() };
+    let mark = if is_outside(flow) { "! " } else { "" };
+    let sign = if difference > 0 { "+" } else { "" };
+    format!("{mark}{sign}{difference}")
+}
+
+fn is_outside(flow: &Value) -> bool {
+    flow["within_bound"] == Value::Bool(false)
+}
+
+/// A sentence for each flow that is further from its due than it should be.
+fn outside(pool: &Value) -> Vec<String> {
+    let outside = flows(pool).filter(|(_, flow)| is_outside(flow)).map(|(name, flow)| {
+        format!(
+            "! {} is outside its bound: got {} tokens, due {}, bound {} tokens",
+            name.trim_start(),
+            text(flow, "got_tokens"),
+            text(flow, "due_tokens"),
+            text(flow, "bound_tokens")
+        )
+    });
+    outside.collect()
 }
 
 /// Pools: how they stand, and holding a flow.
@@ -226,6 +268,31 @@ impl ReloadArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_outside_its_bound_is_marked_and_named() {
+        let flow = |name: &str, difference: i64, within: bool| {
+            json!({
+                "name": name, "weight": 100, "weight_share": 0.5, "in_flight": 4, "queued": 2,
+                "got_tokens": 1_200_000 + difference, "due_tokens": 1_200_000,
+                "difference_tokens": difference, "bound_tokens": 9000, "within_bound": within,
+                "cap_use": if within { json!(0.875) } else { json!(null) },
+            })
+        };
+        let live = json!({ "pools": [{
+            "pool": "sim", "algorithm": "share by group", "max_in_flight": 8, "global_in_flight": 8,
+            "global_queued": 4, "groups": [flow("a", 120, true), flow("b", -9500, false)], "tenants": [],
+        }] });
+        let expected = "\
+pool sim: 8 of 8 in flight, 4 waiting; share by group
+flow  weight   share  in flight  waiting  got tokens  due tokens  difference  bound  cap use
+a        100  50.0 %          4        2     1200120     1200000        +120   9000   87.5 %
+b        100  50.0 %          4        2     1190500     1200000     ! -9500   9000        -
+! b is outside its bound: got 1190500 tokens, due 1200000, bound 9000 tokens
+
+";
+        assert_eq!(told(&live).unwrap(), expected);
+    }
 
     #[test]
     fn what_is_redrawn_leaves_nothing_of_what_was() {

@@ -7,7 +7,7 @@ mod telling;
 
 use std::io::{self, Write};
 
-use fairgate_core::Pool;
+use fairgate_core::{Handle, Pool};
 use fairgate_core::attribute::Attributes;
 use fairgate_core::decision::{Decision, Grant, Reject, Sink};
 use fairgate_core::event::{Event, Submit};
@@ -32,7 +32,7 @@ const MOST_LOOKS: usize = 100;
 pub(crate) struct Explain {
     id: Box<str>,
     told: Vec<Chapter>,
-    /// The request that waits or flies.
+    /// The request that waits or is in flight.
     open: Option<Chapter>,
     /// The one that is being submitted.
     arriving: Option<Chapter>,
@@ -83,7 +83,7 @@ impl Explain {
             attributes: submit.attributes.clone(),
             cost: submit.cost,
             priority: submit.priority,
-            path: path(&pool.snapshot().policy, &submit.attributes),
+            path: path(pool.policy(), &submit.attributes),
             arrival: None,
             moments: Vec::new(),
             untold: 0,
@@ -148,7 +148,7 @@ impl Explain {
         }
         self.looks += 1;
         if matches!(self.event, Event::Policy(_)) {
-            chapter.path = path(&pool.snapshot().policy, &chapter.attributes);
+            chapter.path = path(pool.policy(), &chapter.attributes);
         }
         let Some(waiting) = waiting(pool, &self.id) else { return };
         let before = chapter.moments.last().map(|m| &m.waiting).or(chapter.arrival.as_ref());
@@ -163,9 +163,9 @@ impl Explain {
 impl Sink for Explain {
     fn decided(&mut self, decision: Decision) {
         match decision {
-            Decision::Grant(grant) if grant.id == self.id => self.granted(grant),
-            Decision::Reject(reject) if reject.id == self.id => self.refused(reject),
-            Decision::Expire { id } if id == self.id => self.expired(),
+            Decision::Grant(grant) if *grant.id == *self.id => self.granted(grant),
+            Decision::Reject(reject) if *reject.id == *self.id => self.refused(reject),
+            Decision::Expire { id, .. } if *id == *self.id => self.expired(),
             _ => {}
         }
     }
@@ -179,19 +179,20 @@ impl Listener for Explain {
     fn start(&mut self, pool: &Pool) {
         let snapshot = pool.snapshot();
         self.timeout = snapshot.queue_timeout;
-        let known = snapshot.requests.iter().find(|request| request.id == self.id);
+        let known = snapshot.requests.iter().find(|request| *request.id == *self.id);
         self.open = known.map(|request| {
             let path = path(&snapshot.policy, &request.attributes);
-            Chapter { arrival: waiting(pool, &self.id), ..known_chapter(request, path) }
+            let arrival = waiting(pool, &self.id);
+            Chapter { arrival, ..known_chapter(request, pool.find(&self.id), path) }
         });
     }
 
     fn before(&mut self, step: Step<'_>, pool: &Pool) {
         self.now = When { line: step.line, at: step.at };
         let ours = match step.event {
-            Event::Submit(submit) => submit.id == self.id,
+            Event::Submit(submit) => *submit.id == *self.id,
             Event::Release { id, .. } | Event::Cancel { id } | Event::FirstToken { id } => {
-                *id == self.id
+                **id == *self.id
             }
             _ => false,
         };
@@ -220,7 +221,7 @@ impl Listener for Explain {
             return Ok(());
         }
         match (&self.event, &self.open) {
-            (Event::Cancel { id }, Some(_)) if *id == self.id => {
+            (Event::Cancel { id }, Some(_)) if **id == *self.id => {
                 let fate = Fate::GaveUp { when: self.now };
                 self.told.extend(self.open.take().map(|chapter| Chapter { fate, ..chapter }));
             }
@@ -265,17 +266,22 @@ fn readiness(waiting: &Waiting) -> (Vec<Readiness>, Option<u64>) {
 fn waiting(pool: &Pool, id: &str) -> Option<Box<Waiting>> {
     match pool.whereabouts(id)? {
         Whereabouts::Waiting(waiting) => Some(waiting),
-        Whereabouts::Flying { .. } => None,
+        Whereabouts::InFlight { .. } => None,
     }
 }
 
-/// What is known of a request that waited or flew before the journal's first event.
-fn known_chapter(request: &RequestSnapshot, path: Vec<Level>) -> Chapter {
-    let fate = match &request.flight {
+/// What is known of a request that waited or was in flight before the journal's first event.
+fn known_chapter(
+    request: &RequestSnapshot,
+    handle: Option<Handle>,
+    path: Vec<Level>,
+) -> Chapter {
+    let fate = match request.flight.as_ref().zip(handle) {
         None => Fate::Waits,
-        Some(flight) => Fate::Granted(Box::new(Flight {
+        Some((flight, handle)) => Fate::Granted(Box::new(Flight {
             when: When { line: None, at: flight.granted_at },
             grant: Grant {
+                request: handle,
                 id: request.id.clone(),
                 cost: request.cost,
                 waited: Micros(flight.granted_at.0.saturating_sub(request.at.0)),

@@ -13,16 +13,23 @@ pub(crate) struct Level {
 /// The flow of a node that a request goes into.
 pub(crate) fn flow<'a>(node: &'a Node, attributes: &'a Attributes) -> &'a str {
     let named = attributes.get(node.by());
-    let Node::Drr(drr) = node else { return named.unwrap_or(DEFAULT_FLOW) };
-    let known = |name: &&str| drr.classes.iter().any(|class| *class.name == **name);
-    let first = || drr.classes.first().map_or(DEFAULT_FLOW, |class| &class.name);
-    named.filter(known).unwrap_or_else(|| drr.default.as_deref().unwrap_or_else(first))
+    let (classes, default): (Vec<&str>, _) = match node {
+        Node::Drr(drr) => (drr.classes.iter().map(|class| &*class.name).collect(), &drr.default),
+        Node::Share(share) => {
+            (share.classes.iter().map(|class| &*class.name).collect(), &share.default)
+        }
+        Node::Load(_) => (Vec::new(), &None),
+    };
+    // A node that lists no classes has a flow for every name.
+    let Some(first) = classes.first() else { return named.unwrap_or(DEFAULT_FLOW) };
+    named.filter(|name| classes.contains(name)).or(default.as_deref()).unwrap_or(first)
 }
 
 /// The node inside a flow, where there is one.
 pub(crate) fn inside<'a>(node: &'a Node, flow: &str) -> Option<&'a Node> {
     let inside = match node {
-        Node::Share(share) => &share.inside,
+        Node::Share(share) if share.classes.is_empty() => &share.inside,
+        Node::Share(share) => &share.classes.iter().find(|class| *class.name == *flow)?.inside,
         Node::Load(load) => &load.inside,
         Node::Drr(drr) => &drr.classes.iter().find(|class| *class.name == *flow)?.inside,
     };
@@ -63,5 +70,21 @@ mod tests {
         assert_eq!(names(class("a")), ["a"]);
         assert_eq!(names(class("x")), ["b", "default"]);
         assert_eq!(names(Attributes::none().with(Attribute::Tenant, "t")), ["b", "t"]);
+    }
+
+    #[test]
+    fn classes_of_a_share_node_are_its_only_flows() {
+        let policy = fairgate_journal::parse_policy(
+            r#"{"share":{"by":"class","classes":[{"name":"a","weight":1,"inside":{"load":{"by":"agent"}}},
+            {"name":"b","weight":1}]}}"#,
+        );
+        let policy = policy.unwrap();
+        let names = |name| {
+            let levels = path(&policy, &Attributes::none().with(Attribute::Class, name));
+            levels.into_iter().map(|level| level.flow.into_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("a"), ["a", "default"]);
+        assert_eq!(names("b"), ["b"]);
+        assert_eq!(names("c"), ["a", "default"], "the first is the default");
     }
 }

@@ -47,8 +47,9 @@ pub(crate) enum End {
     Unsaid,
     /// It was cancelled while it waited.
     GaveUp { line: u64 },
-    /// Its flight ended, with the tokens it really used where the recording tells.
-    Flight { mark: Mark, tokens: Option<Tokens> },
+    /// Its flight ended, with the tokens it really used and what it took from its worker's token rate, where the
+    /// recording tells.
+    Flight { mark: Mark, tokens: Option<Tokens>, quota: Option<Tokens> },
 }
 
 impl Fact {
@@ -122,12 +123,12 @@ impl Learner {
     }
 
     fn flight_ended(&mut self, number: Number, event: &Event) {
-        let tokens = match event {
-            Event::Release { tokens, .. } => *tokens,
-            _ => None,
+        let (tokens, quota) = match event {
+            Event::Release { tokens, quota, .. } => (*tokens, *quota),
+            _ => (None, None),
         };
         let fact = &mut self.recording.facts[number];
-        fact.end = End::Flight { mark: self.now, tokens };
+        fact.end = End::Flight { mark: self.now, tokens, quota };
         if let Some(granted) = fact.granted {
             self.recording.tokens += u128::from(tokens.unwrap_or(granted.cost).0);
             self.recording.service_us += u128::from(self.now.at.0 - granted.at.0);
@@ -192,7 +193,7 @@ mod tests {
         let ran = Fact { granted: Some(Granted { at: Micros(5), cost }), ..fact };
         assert_eq!(recording.service(&ran, cost), None, "nobody knows when it would have ended");
         let mark = Mark { line: 9, at: Micros(11) };
-        let ended = Fact { end: End::Flight { mark, tokens: None }, ..ran };
+        let ended = Fact { end: End::Flight { mark, tokens: None, quota: None }, ..ran };
         assert_eq!(recording.service(&ended, cost), Some(Micros(6)));
         let none_ended = Recording::default();
         assert_eq!(none_ended.service(&fact, cost), None);

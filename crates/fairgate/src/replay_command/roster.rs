@@ -1,6 +1,7 @@
 //! Which request an id means: ids may be used again, so each request gets a number.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
@@ -10,16 +11,16 @@ use fairgate_core::units::Micros;
 /// A request's place among all submits of a journal, after what its pool started with.
 pub(crate) type Number = usize;
 
-/// What waits and flies, by id. It follows a replay from event to event.
+/// What waits and what is in flight, by id. It follows a replay from event to event.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    live: HashMap<Box<str>, Live>,
-    arriving: Option<(Box<str>, Live)>,
-    leaving: Option<Box<str>>,
+    live: HashMap<Arc<str>, Live>,
+    arriving: Option<(Arc<str>, Live)>,
+    leaving: Option<Arc<str>>,
     count: Number,
 }
 
-/// A request that waits or flies.
+/// A request that waits or is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) number: Number,
@@ -27,7 +28,7 @@ pub(crate) struct Live {
 }
 
 impl Roster {
-    /// What waits and flies in a pool at its start.
+    /// What waits and what is in flight in a pool at its start.
     pub(crate) fn of(pool: &Pool) -> Self {
         let requests = pool.snapshot().requests;
         let count = requests.len();
@@ -80,13 +81,13 @@ impl Roster {
                 Some(live.number)
             }
             Decision::Reject(reject) => {
-                let newcomer = |(id, _): &mut (Box<str>, Live)| *id == reject.id;
+                let newcomer = |(id, _): &mut (Arc<str>, Live)| *id == reject.id;
                 match self.arriving.take_if(newcomer) {
                     Some((_, live)) => Some(live.number),
                     None => self.remove(&reject.id),
                 }
             }
-            Decision::Expire { id } => {
+            Decision::Expire { id, .. } => {
                 self.leaving.take_if(|leaving| leaving == id);
                 self.remove(id)
             }

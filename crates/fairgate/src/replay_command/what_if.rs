@@ -8,11 +8,11 @@
 //!   recording, with the tokens it had there. One that never ran there takes its cost times the mean service time
 //!   per token (of all flights that ended: service times over tokens used, or costs where those are not known)
 //!   and uses its cost. One that still ran when the recording ended keeps its slot to the end.
-//! * A client that gave up waiting gives up at the same time: out of the queue if its request still waits, out of its
-//!   flight if it flies. Where it was cancelled in flight, that was the end of its service, and moves along.
+//! * A client that gave up waiting gives up at the same time: out of the queue if its request still waits, or by
+//!   ending it if it runs. Where it was cancelled in flight, that was the end of its service, and moves along.
 //! * Policy events are left out: the new policy stands throughout.
 //! * After the last line, what has been granted still ends when it would, and so do those granted thereby, until
-//!   nothing that flies has an end.
+//!   nothing that is in flight has an end.
 //!
 //! What ends at the same microsecond as something recorded happens goes first, in the order of the grants, but for
 //! this: a request granted at the very time of its recorded grant keeps to the lines of the recording. Each line left
@@ -21,6 +21,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::decision::{Decision, Sink};
@@ -52,7 +53,7 @@ struct Due {
     grant: u64,
     deed: Deed,
     number: Number,
-    id: Box<str>,
+    id: Arc<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,8 +77,8 @@ impl<'a> WhatIf<'a> {
         listener: &mut impl Listener,
     ) -> anyhow::Result<Pool> {
         listener.start(&self.pool);
-        // Even where nothing has happened yet, the pool may begin with requests that wait and fly.
-        if self.pool.snapshot().policy != policy {
+        // Even where nothing has happened yet, the pool may begin with requests that wait or are in flight.
+        if *self.pool.policy() != policy {
             self.apply(None, self.pool.now(), Event::Policy(policy), listener)?;
         }
         while let Some(Entry { line, at, event }) = journal.next_entry()? {
@@ -106,8 +107,10 @@ impl<'a> WhatIf<'a> {
             }
             let event = match (deed, self.recording.fact(number).end) {
                 (Deed::FirstToken, _) => Event::FirstToken { id },
-                (Deed::End, End::Flight { tokens, .. }) => Event::Release { id, tokens },
-                (Deed::End, _) => Event::Release { id, tokens: None },
+                (Deed::End, End::Flight { tokens, quota, .. }) => {
+                    Event::Release { id, tokens, quota }
+                }
+                (Deed::End, _) => Event::Release { id, tokens: None, quota: None },
             };
             self.apply(None, at, event, listener)?;
         }
@@ -154,7 +157,7 @@ impl<'a> WhatIf<'a> {
         Ok(())
     }
 
-    fn schedule(&mut self, granted: Micros, number: Number, id: Box<str>, cost: Tokens) {
+    fn schedule(&mut self, granted: Micros, number: Number, id: Arc<str>, cost: Tokens) {
         let fact = self.recording.fact(number);
         let grant = self.grants;
         self.grants += 1;
@@ -186,7 +189,7 @@ struct Tap<'t, L> {
     listener: &'t mut L,
     roster: &'t mut Roster,
     at: Micros,
-    granted: Vec<(Number, Box<str>, Tokens)>,
+    granted: Vec<(Number, Arc<str>, Tokens)>,
 }
 
 impl<L: Listener> Sink for Tap<'_, L> {

@@ -1,4 +1,4 @@
-//! Journals that begin with a snapshot: what waits and flies there is part of every report.
+//! Journals that begin with a snapshot: what waits and what is in flight there is part of every report.
 
 use std::fs;
 
@@ -45,8 +45,8 @@ fn it_decides_what_the_whole_journal_decides_from_there() {
 }
 
 #[test]
-fn another_policy_takes_over_what_waits_and_flies() {
-    // loud-1 and loud-2 fly, loud-3 to loud-12 wait; quiet-1 comes next. What flew is not charged in the new tree, so
+fn another_policy_takes_over_what_waits_and_what_is_in_flight() {
+    // loud-1 and loud-2 are in flight, loud-3 to loud-12 wait; quiet-1 comes next. What was in flight is not charged in the new tree, so
     // loud still has one turn before it.
     let (journal, _) = cut(12);
     let policy = example("share-policy.json");
@@ -56,7 +56,7 @@ fn another_policy_takes_over_what_waits_and_flies() {
     let args = ["replay", &journal, "--policy", &policy, "--diff", "--by", "tenant"];
     let table = fairgate(&args).ok();
     let loud: Vec<&str> = table.lines().nth(1).expect("a row").split_whitespace().take(5).collect();
-    assert_eq!(loud, ["loud", "16", "14", "→", "13"], "two flew from the start");
+    assert_eq!(loud, ["loud", "16", "14", "→", "13"], "two were in flight from the start");
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn every_backlogged_flow_has_its_lag_and_its_bound() {
     let table = fairgate(&["replay", &backlog(r#"{"share":{"by":"tenant"}}"#), "--fairness"]).ok();
     let expected = "\
 share by tenant at the root
-tenant  weight  waiting  flying    lag  least   most
+tenant  weight  waiting  in_flight    lag  least   most
 a          100        1       1  0.000  0.000  5.000
 b          100        1       0  0.000  0.000  0.000
 
@@ -36,9 +36,9 @@ fn json_says_the_same() {
     let journal = backlog(r#"{"share":{"by":"tenant"}}"#);
     let report = fairgate(&["replay", &journal, "--fairness", "--json"]).ok();
     let report: Value = serde_json::from_str(&report).expect("it is JSON");
-    let flow = |name: &str, flying: u64, most: &str| {
+    let flow = |name: &str, in_flight: u64, most: &str| {
         json!({
-            "flow": name, "weight": 100, "waiting": 1, "flying": flying,
+            "flow": name, "weight": 100, "waiting": 1, "in_flight": in_flight,
             "lag_tokens_per_weight": "0.000",
             "bound_tokens_per_weight": { "least": "0.000", "most": most },
         })

@@ -181,7 +181,7 @@ async fn weights_and_caps_reach_the_pool_once() {
         [(Attribute::Group, "a", 500), (Attribute::Key, &*id, 9)],
         "100 is what all have"
     );
-    let caps: Vec<_> = snapshot.caps.iter().map(|(by, n, c)| (*by, &**n, *c)).collect();
+    let caps: Vec<_> = snapshot.caps.iter().map(|cap| (cap.by, &*cap.flow, cap.slots)).collect();
     assert_eq!(caps, [(Attribute::Tenant, "t", Some(2)), (Attribute::Key, &*id, Some(1))]);
 
     // What is known is not said again: an event would move the pool's time.
@@ -191,7 +191,8 @@ async fn weights_and_caps_reach_the_pool_once() {
     it.patch("/api/v1/tenants/t", json!({"limits": {}})).await.expect(200);
     it.patch("/api/v1/groups/a", json!({"weight": 100})).await.expect(200);
     let snapshot = gate.snapshot().await.expect("a pool");
-    assert_eq!(snapshot.caps.iter().find(|(_, n, _)| &**n == "t").map(|(.., c)| *c), Some(None));
+    let cap = snapshot.caps.iter().find(|cap| &*cap.flow == "t");
+    assert_eq!(cap.map(|cap| cap.slots), Some(None));
     assert_eq!(
         snapshot.weights.iter().find(|(_, n, _)| &**n == "a").map(|(.., w)| w.get()),
         Some(100)

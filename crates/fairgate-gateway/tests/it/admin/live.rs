@@ -142,7 +142,7 @@ async fn only_so_many_may_watch() {
 #[tokio::test]
 async fn metrics_show_the_pools_and_name_tenants_to_the_admin_only() {
     let it = contended().await;
-    let _flying =
+    let _in_flight =
         [it.submit("b1", "small", "batch", 10).await, it.submit("b2", "small", "batch", 10).await];
     let waiting = [it.submit("c1", "big", "chat", 30), it.submit("b3", "small", "batch", 10)];
     it.until(2, 2).await;

@@ -16,7 +16,7 @@ async fn waiting() -> (Fixture, String, String) {
 #[tokio::test]
 async fn a_request_is_told_what_is_ahead_of_it() {
     let (it, chat, batch) = waiting().await;
-    let flying = it.submit("c1", "a", "chat", 100).await.expect("granted");
+    let in_flight = it.submit("c1", "a", "chat", 100).await.expect("granted");
     let second = it.submit("b1", "b", "batch", 70);
     it.until(1, 1).await;
     let third = it.submit("c2", "a", "chat", 50);
@@ -47,10 +47,10 @@ async fn a_request_is_told_what_is_ahead_of_it() {
     assert_eq!(not_own.refused(404), "not_found");
 
     let first = it.get("/api/v1/requests/c1").await.expect(200);
-    assert_eq!((&first["state"], &first["request"]["worker"]), (&json!("flying"), &json!("sim")));
+    assert_eq!((&first["state"], &first["request"]["worker"]), (&json!("in_flight"), &json!("sim")));
     assert_eq!(first["story"], json!(["it has its slot, on worker sim"]));
 
-    drop(flying);
+    drop(in_flight);
     drop(second.await.expect("granted"));
     drop(third.await.expect("granted"));
     assert_eq!(it.get("/api/v1/requests/c2").await.refused(404), "not_found");
@@ -72,7 +72,7 @@ async fn a_held_request_is_told_so() {
 #[tokio::test]
 async fn requests_are_listed_to_those_who_may_see_them() {
     let (it, chat, batch) = waiting().await;
-    let _flying = it.submit("c1", "a", "chat", 100).await.expect("granted");
+    let _in_flight = it.submit("c1", "a", "chat", 100).await.expect("granted");
     let waiting = it.submit("b1", "b", "batch", 70);
     it.until(1, 1).await;
     let ids = async |key: Option<&str>, query: &str| {
@@ -90,7 +90,7 @@ async fn requests_are_listed_to_those_who_may_see_them() {
     assert_eq!(ids(None, "").await, ("c1 b1".to_owned(), 0));
     assert_eq!(ids(None, "?limit=1").await, ("c1".to_owned(), 1));
     assert_eq!(ids(None, "?tenant=batch").await, ("b1".to_owned(), 0));
-    assert_eq!(ids(None, "?state=flying&pool=sim").await, ("c1".to_owned(), 0));
+    assert_eq!(ids(None, "?state=in_flight&pool=sim").await, ("c1".to_owned(), 0));
     assert_eq!(ids(Some(&chat), "").await, ("c1".to_owned(), 0));
     assert_eq!(ids(Some(&batch), "").await, ("b1".to_owned(), 0));
     assert_eq!(ids(Some(&batch), "?tenant=chat").await, (String::new(), 0));
@@ -112,7 +112,7 @@ async fn a_tenant_is_told_its_share_and_why() {
     assert_eq!(me["budgets"][0]["left_tokens"], 1000);
     assert_eq!(me["pools"][0]["in_flight"], 0);
 
-    let _flying = it.submit("c1", "a", "chat", 100).await.expect("granted");
+    let _in_flight = it.submit("c1", "a", "chat", 100).await.expect("granted");
     let waiting = it.submit("b1", "b", "batch", 70);
     it.until(1, 1).await;
     // The sight that the first look took may be shown for a fifth of a second.

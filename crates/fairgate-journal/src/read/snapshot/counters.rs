@@ -1,6 +1,9 @@
 //! The counters of a snapshot's tree. Recursion follows the nesting of the text, which the cursor bounds.
 
-use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, ShareFlowSnapshot};
+use fairgate_core::snapshot::{
+    CapUseSnapshot, ClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
+    NodeMeterSnapshot, NodeSnapshot, ShareFlowSnapshot,
+};
 use fairgate_core::units::Alpha;
 
 use crate::read::cursor::Cursor;
@@ -10,13 +13,28 @@ use crate::read::number::{alpha, count, signed_wide, small_count, wide};
 use crate::read::policy::node_by_kind;
 
 /// The fields of a node's counters, those that must be there first; so too below.
-const DRR: &[&str] = &["cursor", "stayed", "deficits", "flows"];
-const DEFICIT: &[&str] = &["tokens", "least", "most"];
-const SHARE: &[&str] = &["virtual_time", "rises", "flows"];
+const DRR: &[&str] = &["cursor", "stayed", "classes", "meter", "flows"];
+const CLASS: &[&str] = &["deficit_tokens", "reached_tokens", "meter"];
+const SHARE: &[&str] = &["virtual_time", "rises", "moments", "meter", "flows"];
 const LOAD: &[&str] = &["alpha", "history", "flows"];
-const FLOW: &[&str] = &["share", "inside"];
-const SHARE_FLOW: &[&str] = &["base", "served", "pending", "generation", "bound", "stopped"];
+const FLOW: &[&str] = &["share", "load", "inside"];
+const SHARE_FLOW: &[&str] = &[
+    "base",
+    "served_tokens",
+    "pending_tokens",
+    "generation",
+    "moment",
+    "new",
+    "bound",
+    "meter",
+    "cap_use",
+    "stopped",
+];
+const LOAD_FLOW: &[&str] = &["got_tokens"];
 const BOUND: &[&str] = &["fallen", "rise", "ended"];
+const NODE_METER: &[&str] = &["volume", "widest"];
+const FLOW_METER: &[&str] = &["due", "got_tokens", "current_tokens", "worst_tokens"];
+const CAP_USE: &[&str] = &["used_slot_us", "allowed_slot_us"];
 
 /// Reads a node: what kind it is, its counters and its flows.
 pub(super) fn node(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
@@ -29,44 +47,50 @@ pub(super) fn node(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
 
 fn drr(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
     let (mut position, mut stayed) = (0, false);
-    let (mut deficits, mut within) = (Vec::new(), Vec::new());
-    cursor.record(DRR, 4, |field, cursor| {
+    let (mut classes, mut within) = (Vec::new(), Vec::new());
+    let mut meter = NodeMeterSnapshot::default();
+    cursor.record(DRR, 5, |field, cursor| {
         match field {
             "cursor" => position = small_count(cursor, u32::MAX)?,
             "stayed" => stayed = cursor.bool()?,
-            "deficits" => deficits = cursor.list(deficit)?,
+            "classes" => classes = cursor.list(class)?,
+            "meter" => meter = node_meter(cursor)?,
             _ => within = flows(cursor)?,
         }
         Ok(())
     })?;
-    let state = NodeCounters::Drr { cursor: position, stayed, deficits };
+    let state = NodeCounters::Drr { cursor: position, stayed, classes, meter };
     Ok(NodeSnapshot { state, flows: within })
 }
 
-fn deficit(cursor: &mut Cursor<'_>) -> Result<(i128, i128, i128), Fault> {
-    let (mut tokens, mut least, mut most) = (0, 0, 0);
-    cursor.record(DEFICIT, 3, |field, cursor| {
+fn class(cursor: &mut Cursor<'_>) -> Result<ClassSnapshot, Fault> {
+    let mut class = ClassSnapshot::default();
+    cursor.record(CLASS, 3, |field, cursor| {
         match field {
-            "tokens" => tokens = signed_wide(cursor)?,
-            "least" => least = signed_wide(cursor)?,
-            _ => most = signed_wide(cursor)?,
+            "deficit_tokens" => class.deficit = wide(cursor)?,
+            "reached_tokens" => class.reached = wide(cursor)?,
+            _ => class.meter = flow_meter(cursor)?,
         }
         Ok(())
     })?;
-    Ok((tokens, least, most))
+    Ok(class)
 }
 
 fn share(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
-    let (mut virtual_time, mut rises, mut within) = (0, 0, Vec::new());
-    cursor.record(SHARE, 3, |field, cursor| {
+    let (mut virtual_time, mut rises, mut moments) = (0, 0, 0);
+    let (mut meter, mut within) = (NodeMeterSnapshot::default(), Vec::new());
+    cursor.record(SHARE, 5, |field, cursor| {
         match field {
             "virtual_time" => virtual_time = wide(cursor)?,
             "rises" => rises = count(cursor)?,
+            "moments" => moments = count(cursor)?,
+            "meter" => meter = node_meter(cursor)?,
             _ => within = flows(cursor)?,
         }
         Ok(())
     })?;
-    Ok(NodeSnapshot { state: NodeCounters::Share { virtual_time, rises }, flows: within })
+    let state = NodeCounters::Share { virtual_time, rises, moments, meter };
+    Ok(NodeSnapshot { state, flows: within })
 }
 
 fn load(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
@@ -96,10 +120,11 @@ fn flows(cursor: &mut Cursor<'_>) -> Result<Vec<FlowSnapshot>, Fault> {
 }
 
 fn flow(name: &str, cursor: &mut Cursor<'_>) -> Result<FlowSnapshot, Fault> {
-    let mut flow = FlowSnapshot { name: name.into(), share: None, inside: None };
+    let mut flow = FlowSnapshot { name: name.into(), share: None, load_got: None, inside: None };
     cursor.object(FLOW, |field, cursor| {
         match field {
             "share" => flow.share = Some(share_flow(cursor)?),
+            "load" => flow.load_got = Some(load_flow(cursor)?),
             _ => flow.inside = Some(Box::new(node(cursor)?)),
         }
         Ok(())
@@ -109,18 +134,31 @@ fn flow(name: &str, cursor: &mut Cursor<'_>) -> Result<FlowSnapshot, Fault> {
 
 fn share_flow(cursor: &mut Cursor<'_>) -> Result<ShareFlowSnapshot, Fault> {
     let mut flow = ShareFlowSnapshot::default();
-    cursor.record(SHARE_FLOW, 5, |field, cursor| {
+    cursor.record(SHARE_FLOW, 9, |field, cursor| {
         match field {
             "base" => flow.base = wide(cursor)?,
-            "served" => flow.served = wide(cursor)?,
-            "pending" => flow.pending = wide(cursor)?,
+            "served_tokens" => flow.served = wide(cursor)?,
+            "pending_tokens" => flow.pending = wide(cursor)?,
             "generation" => flow.generation = count(cursor)?,
+            "moment" => flow.moment = count(cursor)?,
+            "new" => flow.new = cursor.bool()?,
             "bound" => flow.bound = bound(cursor)?,
+            "meter" => flow.meter = flow_meter(cursor)?,
+            "cap_use" => flow.cap_use = cap_use(cursor)?,
             _ => flow.stopped = Some(wide(cursor)?),
         }
         Ok(())
     })?;
     Ok(flow)
+}
+
+fn load_flow(cursor: &mut Cursor<'_>) -> Result<i128, Fault> {
+    let mut got = 0;
+    cursor.record(LOAD_FLOW, 1, |_, cursor| {
+        got = signed_wide(cursor)?;
+        Ok(())
+    })?;
+    Ok(got)
 }
 
 fn bound(cursor: &mut Cursor<'_>) -> Result<(u128, u64, u128), Fault> {
@@ -134,4 +172,43 @@ fn bound(cursor: &mut Cursor<'_>) -> Result<(u128, u64, u128), Fault> {
         Ok(())
     })?;
     Ok((fallen, rise, ended))
+}
+
+fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
+    let mut meter = NodeMeterSnapshot::default();
+    cursor.record(NODE_METER, 2, |field, cursor| {
+        match field {
+            "volume" => meter.volume = signed_wide(cursor)?,
+            _ => meter.widest = wide(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok(meter)
+}
+
+fn flow_meter(cursor: &mut Cursor<'_>) -> Result<FlowMeterSnapshot, Fault> {
+    let mut meter = FlowMeterSnapshot::default();
+    cursor.record(FLOW_METER, 4, |field, cursor| {
+        match field {
+            "due" => meter.due = signed_wide(cursor)?,
+            "got_tokens" => meter.got = signed_wide(cursor)?,
+            "current_tokens" => meter.current = wide(cursor)?,
+            _ => meter.worst = wide(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok(meter)
+}
+
+/// Reads how a cap was used.
+pub(super) fn cap_use(cursor: &mut Cursor<'_>) -> Result<CapUseSnapshot, Fault> {
+    let mut cap_use = CapUseSnapshot::default();
+    cursor.record(CAP_USE, 2, |field, cursor| {
+        match field {
+            "used_slot_us" => cap_use.used = wide(cursor)?,
+            _ => cap_use.allowed = wide(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok(cap_use)
 }

@@ -1,6 +1,7 @@
 //! What events have said about flows, in a snapshot: each list names a flow once.
 
 use fairgate_core::attribute::Attribute;
+use fairgate_core::snapshot::{CapSnapshot, CapUseSnapshot};
 use fairgate_core::units::Weight;
 
 use crate::read::cursor::Cursor;
@@ -8,27 +9,28 @@ use crate::read::event::repeated;
 use crate::read::fault::{Fault, printable};
 use crate::read::number::{count, weight};
 use crate::read::policy::attribute;
+use crate::read::snapshot::counters::cap_use;
 
 const HOLD: &[&str] = &["by", "flow"];
 const WEIGHT: &[&str] = &["by", "flow", "weight"];
-const CAP: &[&str] = &["by", "flow", "slots"];
-
-type ByFlow<T> = Vec<(Attribute, Box<str>, T)>;
+const CAP: &[&str] = &["by", "flow", "cap_use", "slots"];
 
 /// Reads the flows that are held.
 pub(super) fn holds(cursor: &mut Cursor<'_>) -> Result<Vec<(Attribute, Box<str>)>, Fault> {
     let mark = cursor.mark();
-    let holds = cursor.list(|cursor| flow(cursor, HOLD, Cursor::skip))?;
+    let holds = cursor.list(|cursor| flow(cursor, HOLD, 2, |_, cursor| cursor.skip()))?;
     no_flow_twice(mark, holds.iter().map(|(by, flow)| (*by, &**flow)).collect())?;
     Ok(holds)
 }
 
 /// Reads the weights that events have set.
-pub(super) fn weights(cursor: &mut Cursor<'_>) -> Result<ByFlow<Weight>, Fault> {
+pub(super) fn weights(
+    cursor: &mut Cursor<'_>,
+) -> Result<Vec<(Attribute, Box<str>, Weight)>, Fault> {
     let mark = cursor.mark();
     let weights = cursor.list(|cursor| {
         let mut value = None;
-        let (by, flow) = flow(cursor, WEIGHT, |cursor| {
+        let (by, flow) = flow(cursor, WEIGHT, 3, |_, cursor| {
             value = Some(weight(cursor)?);
             Ok(())
         })?;
@@ -39,17 +41,21 @@ pub(super) fn weights(cursor: &mut Cursor<'_>) -> Result<ByFlow<Weight>, Fault> 
 }
 
 /// Reads the caps that events have set.
-pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<ByFlow<Option<u64>>, Fault> {
+pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<Vec<CapSnapshot>, Fault> {
     let mark = cursor.mark();
     let caps = cursor.list(|cursor| {
         let mut slots = None;
-        let (by, flow) = flow(cursor, CAP, |cursor| {
-            slots = Some(count(cursor)?);
+        let mut used = CapUseSnapshot::default();
+        let (by, flow) = flow(cursor, CAP, 3, |field, cursor| {
+            match field {
+                "cap_use" => used = cap_use(cursor)?,
+                _ => slots = Some(count(cursor)?),
+            }
             Ok(())
         })?;
-        Ok((by, flow, slots))
+        Ok(CapSnapshot { by, flow, slots, cap_use: used })
     })?;
-    no_flow_twice(mark, caps.iter().map(|(by, flow, _)| (*by, &**flow)).collect())?;
+    no_flow_twice(mark, caps.iter().map(|cap| (cap.by, &*cap.flow)).collect())?;
     Ok(caps)
 }
 
@@ -57,15 +63,16 @@ pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<ByFlow<Option<u64>>, Fault
 fn flow<'a>(
     cursor: &mut Cursor<'a>,
     known: &'static [&'static str],
-    mut besides: impl FnMut(&mut Cursor<'a>) -> Result<(), Fault>,
+    required: usize,
+    mut besides: impl FnMut(&'static str, &mut Cursor<'a>) -> Result<(), Fault>,
 ) -> Result<(Attribute, Box<str>), Fault> {
     let mut by = None;
     let mut flow = Box::default();
-    cursor.record(known, 2, |field, cursor| {
+    cursor.record(known, required, |field, cursor| {
         match field {
             "by" => by = Some(attribute(cursor)?),
             "flow" => flow = cursor.text()?.into(),
-            _ => besides(cursor)?,
+            _ => besides(field, cursor)?,
         }
         Ok(())
     })?;

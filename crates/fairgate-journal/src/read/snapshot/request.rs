@@ -1,24 +1,28 @@
 //! The requests of a snapshot.
 
-use fairgate_core::attribute::{Attribute, Attributes};
+use std::sync::Arc;
+
+use fairgate_core::attribute::Attributes;
 use fairgate_core::snapshot::{FlightSnapshot, RequestSnapshot};
 use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 
 use crate::read::cursor::Cursor;
-use crate::read::event::{cached, pin};
+use crate::read::event::{AttributeTexts, cached, pin};
 use crate::read::fault::Fault;
-use crate::read::number::{count, signed, small_count, task_weight, tokens};
+use crate::read::number::{count, signed, signed_wide, small_count, task_weight, tokens};
 use crate::read::worker::texts;
 
 /// The fields of a request, those that must be there first; so too below.
 const REQUEST: &[&str] = &[
+    "handle",
     "id",
     "seq",
     "at",
     "tick",
     "cost",
     "input",
-    "cached_best",
+    "cached_best_tokens",
+    "quota",
     "priority",
     "weight",
     "class",
@@ -34,21 +38,26 @@ const REQUEST: &[&str] = &[
     "requires",
     "flight",
 ];
-const FLIGHT: &[&str] = &["granted_at", "number", "prefill", "generations", "place"];
+const FLIGHT: &[&str] =
+    &["granted_at_us", "number", "prefill_tokens", "generations", "place", "taken"];
 const PLACE: &[&str] = &["worker_number", "rank"];
+const TAKEN: &[&str] = &["epoch", "units"];
 
-/// Reads a request that waits or flies.
+/// Reads a request that is queued or in flight.
 pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<RequestSnapshot, Fault> {
     let mut request = blank();
-    cursor.record(REQUEST, 9, |field, cursor| {
+    let mut texts_by_attribute = AttributeTexts::default();
+    cursor.record(REQUEST, 11, |field, cursor| {
         match field {
+            "handle" => request.handle = small_count(cursor, u32::MAX)?,
             "id" => request.id = cursor.text()?.into(),
             "seq" => request.seq = count(cursor)?,
             "at" => request.at = Micros(count(cursor)?),
             "tick" => request.tick = Ticks(count(cursor)?),
             "cost" => request.cost = tokens(cursor)?,
             "input" => request.input = tokens(cursor)?,
-            "cached_best" => request.cached_best = tokens(cursor)?,
+            "cached_best_tokens" => request.cached_best = tokens(cursor)?,
+            "quota" => request.quota = tokens(cursor)?,
             "priority" => request.priority = signed(cursor)?,
             "weight" => request.weight = task_weight(cursor)?,
             "cached" => request.cached = cached(cursor)?,
@@ -56,20 +65,18 @@ pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<RequestSnapshot, Fault>
             "allow" => request.allow = Some(texts(cursor)?),
             "requires" => request.requires = texts(cursor)?,
             "flight" => request.flight = Some(flight(cursor)?),
-            _ => {
-                if let Some(attribute) = Attribute::from_name(field) {
-                    request.attributes.set(attribute, cursor.text()?.into());
-                }
-            }
+            _ => texts_by_attribute.read(field, cursor)?,
         }
         Ok(())
     })?;
+    request.attributes = texts_by_attribute.pack();
     Ok(request)
 }
 
 fn blank() -> RequestSnapshot {
     RequestSnapshot {
-        id: Box::default(),
+        handle: 0,
+        id: Arc::default(),
         attributes: Attributes::none(),
         seq: 0,
         at: Micros(0),
@@ -77,6 +84,7 @@ fn blank() -> RequestSnapshot {
         cost: Tokens(0),
         input: Tokens(0),
         cached_best: Tokens(0),
+        quota: Tokens(0),
         priority: 0,
         weight: TaskWeight::ONE,
         cached: Vec::new(),
@@ -94,14 +102,16 @@ fn flight(cursor: &mut Cursor<'_>) -> Result<FlightSnapshot, Fault> {
         generations: None,
         place: None,
         prefill: Tokens(0),
+        taken: None,
     };
     cursor.record(FLIGHT, 3, |field, cursor| {
         match field {
-            "granted_at" => flight.granted_at = Micros(count(cursor)?),
+            "granted_at_us" => flight.granted_at = Micros(count(cursor)?),
             "number" => flight.number = count(cursor)?,
-            "prefill" => flight.prefill = tokens(cursor)?,
+            "prefill_tokens" => flight.prefill = tokens(cursor)?,
             "generations" => flight.generations = Some(cursor.list(count)?),
-            _ => flight.place = Some(place(cursor)?),
+            "place" => flight.place = Some(place(cursor)?),
+            _ => flight.taken = Some(taken(cursor)?),
         }
         Ok(())
     })?;
@@ -118,4 +128,16 @@ fn place(cursor: &mut Cursor<'_>) -> Result<(u32, u32), Fault> {
         Ok(())
     })?;
     Ok((worker, rank))
+}
+
+fn taken(cursor: &mut Cursor<'_>) -> Result<(u64, i128), Fault> {
+    let (mut epoch, mut units) = (0, 0);
+    cursor.record(TAKEN, 2, |field, cursor| {
+        match field {
+            "epoch" => epoch = count(cursor)?,
+            _ => units = signed_wide(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok((epoch, units))
 }

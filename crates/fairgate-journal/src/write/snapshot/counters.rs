@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, ShareFlowSnapshot};
+use fairgate_core::snapshot::{
+    CapUseSnapshot, ClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
+    NodeMeterSnapshot, NodeSnapshot, ShareFlowSnapshot,
+};
 use fairgate_core::units::Alpha;
 
 use super::Parts;
@@ -34,20 +37,17 @@ fn kind(counters: &NodeCounters) -> &'static str {
 
 fn counters(json: &mut Json, counters: &NodeCounters) {
     match counters {
-        NodeCounters::Drr { cursor, stayed, deficits } => {
+        NodeCounters::Drr { cursor, stayed, classes, meter } => {
             json.field("cursor", cursor);
             json.field("stayed", stayed);
-            json.name("deficits").list(deficits, |json, (deficit, least, most)| {
-                json.object(|json| {
-                    json.wide_field("tokens", deficit);
-                    json.wide_field("least", least);
-                    json.wide_field("most", most);
-                });
-            });
+            json.name("classes").list(classes, |json, each| json.object(|json| class(json, each)));
+            node_meter(json, meter);
         }
-        NodeCounters::Share { virtual_time, rises } => {
+        NodeCounters::Share { virtual_time, rises, moments, meter } => {
             json.wide_field("virtual_time", virtual_time);
             json.field("rises", rises);
+            json.field("moments", moments);
+            node_meter(json, meter);
         }
         NodeCounters::Load { alpha, history } => {
             json.field("alpha", Decimal { units: alpha.millionths(), scale: Alpha::SCALE });
@@ -56,10 +56,19 @@ fn counters(json: &mut Json, counters: &NodeCounters) {
     }
 }
 
+fn class(json: &mut Json, class: &ClassSnapshot) {
+    json.wide_field("deficit_tokens", class.deficit);
+    json.wide_field("reached_tokens", class.reached);
+    flow_meter(json, &class.meter);
+}
+
 fn flow<W: Write>(parts: &mut Parts<'_, W>, flow: &FlowSnapshot) -> io::Result<()> {
     parts.json.name(&flow.name).open('{');
     if let Some(share) = &flow.share {
         parts.json.name("share").object(|json| share_flow(json, share));
+    }
+    if let Some(got) = flow.load_got {
+        parts.json.name("load").object(|json| json.wide_field("got_tokens", got));
     }
     if let Some(inside) = &flow.inside {
         parts.json.name("inside");
@@ -71,16 +80,44 @@ fn flow<W: Write>(parts: &mut Parts<'_, W>, flow: &FlowSnapshot) -> io::Result<(
 
 fn share_flow(json: &mut Json, flow: &ShareFlowSnapshot) {
     json.wide_field("base", flow.base);
-    json.wide_field("served", flow.served);
-    json.wide_field("pending", flow.pending);
+    json.wide_field("served_tokens", flow.served);
+    json.wide_field("pending_tokens", flow.pending);
     json.field("generation", flow.generation);
-    if let Some(stopped) = flow.stopped {
-        json.wide_field("stopped", stopped);
-    }
+    json.field("moment", flow.moment);
+    json.field("new", flow.new);
     let (fallen, rise, ended) = flow.bound;
     json.name("bound").object(|json| {
         json.wide_field("fallen", fallen);
         json.field("rise", rise);
         json.wide_field("ended", ended);
+    });
+    flow_meter(json, &flow.meter);
+    cap_use(json, flow.cap_use);
+    if let Some(stopped) = flow.stopped {
+        json.wide_field("stopped", stopped);
+    }
+}
+
+fn node_meter(json: &mut Json, meter: &NodeMeterSnapshot) {
+    json.name("meter").object(|json| {
+        json.wide_field("volume", meter.volume);
+        json.wide_field("widest", meter.widest);
+    });
+}
+
+fn flow_meter(json: &mut Json, meter: &FlowMeterSnapshot) {
+    json.name("meter").object(|json| {
+        json.wide_field("due", meter.due);
+        json.wide_field("got_tokens", meter.got);
+        json.wide_field("current_tokens", meter.current);
+        json.wide_field("worst_tokens", meter.worst);
+    });
+}
+
+/// Writes how a cap was used, as a field of its flow.
+pub(super) fn cap_use(json: &mut Json, cap_use: CapUseSnapshot) {
+    json.name("cap_use").object(|json| {
+        json.wide_field("used_slot_us", cap_use.used);
+        json.wide_field("allowed_slot_us", cap_use.allowed);
     });
 }

@@ -7,13 +7,15 @@ use crate::write::json::{Decimal, Json};
 
 /// Writes the fields of a request.
 pub(super) fn request(json: &mut Json, request: &RequestSnapshot) {
+    json.field("handle", request.handle);
     json.text_field("id", &request.id);
     json.field("seq", request.seq);
     json.field("at", request.at.0);
     json.field("tick", request.tick.0);
     json.field("cost", request.cost.0);
     json.field("input", request.input.0);
-    json.field("cached_best", request.cached_best.0);
+    json.field("cached_best_tokens", request.cached_best.0);
+    json.field("quota", request.quota.0);
     json.field("priority", request.priority);
     json.field("weight", Decimal { units: request.weight.thousandths(), scale: 1000 });
     attributes(json, &request.attributes);
@@ -25,9 +27,9 @@ pub(super) fn request(json: &mut Json, request: &RequestSnapshot) {
 }
 
 fn flight(json: &mut Json, flight: &FlightSnapshot) {
-    json.field("granted_at", flight.granted_at.0);
+    json.field("granted_at_us", flight.granted_at.0);
     json.field("number", flight.number);
-    json.field("prefill", flight.prefill.0);
+    json.field("prefill_tokens", flight.prefill.0);
     if let Some(generations) = &flight.generations {
         json.name("generations").list(generations, Json::display);
     }
@@ -35,6 +37,12 @@ fn flight(json: &mut Json, flight: &FlightSnapshot) {
         json.name("place").object(|json| {
             json.field("worker_number", worker);
             json.field("rank", rank);
+        });
+    }
+    if let Some((epoch, units)) = flight.taken {
+        json.name("taken").object(|json| {
+            json.field("epoch", epoch);
+            json.wide_field("units", units);
         });
     }
 }

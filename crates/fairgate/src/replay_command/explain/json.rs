@@ -7,11 +7,12 @@ use std::io;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::explain::{Waiting, Whereabouts};
+use fairgate_core::fairness::FlowFairness;
 use fairgate_journal::{Writer, write_whereabouts};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::settlement::{Books, Settled};
+use super::settlement::{Books, Kept, Settled};
 use super::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
 
 /// All requests of one id.
@@ -101,14 +102,26 @@ struct SettledJson<'a> {
     #[serde(flatten)]
     flow: FlowJson<'a>,
     before: BooksJson,
-    after: BooksJson,
+    /// Null where the flow was forgotten.
+    after: Option<BooksJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct BooksJson {
+    #[serde(flatten)]
+    kept: KeptJson,
+    got_tokens: i128,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_tokens: Option<i128>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_tokens: Option<u128>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum BooksJson {
+enum KeptJson {
     Share { score_tokens_per_weight: String, served_tokens: u128, pending_tokens: u128 },
-    Drr { deficit_tokens: i128 },
+    Drr { deficit_tokens: u128 },
     Load { ticks: u64 },
 }
 
@@ -203,21 +216,25 @@ fn end(ending: &Ending) -> EndJson<'_> {
 }
 
 fn settled(settled: &Settled) -> SettledJson<'_> {
-    let (before, after) = match settled.books {
-        Books::Share { score, served, pending } => {
-            let side = |score: fairgate_core::units::PerWeight, served_tokens, pending_tokens| {
-                let score_tokens_per_weight = score.to_string();
-                BooksJson::Share { score_tokens_per_weight, served_tokens, pending_tokens }
-            };
-            (side(score.0, served.0, pending.0), side(score.1, served.1, pending.1))
-        }
-        Books::Drr { deficit: (was, is) } => {
-            (BooksJson::Drr { deficit_tokens: was }, BooksJson::Drr { deficit_tokens: is })
-        }
-        Books::Load { ticks: (was, is) } => {
-            (BooksJson::Load { ticks: was }, BooksJson::Load { ticks: is })
-        }
-    };
     let flow = FlowJson { by: settled.level.by.name(), flow: &settled.level.flow };
-    SettledJson { flow, before, after }
+    SettledJson { flow, before: books(&settled.before), after: settled.after.as_ref().map(books) }
+}
+
+fn books(books: &Books) -> BooksJson {
+    let kept = match books.kept {
+        Kept::Share { score, served, pending } => KeptJson::Share {
+            score_tokens_per_weight: score.to_string(),
+            served_tokens: served,
+            pending_tokens: pending,
+        },
+        Kept::Drr { deficit } => KeptJson::Drr { deficit_tokens: deficit },
+        Kept::Load { ticks } => KeptJson::Load { ticks },
+    };
+    let FlowFairness { got, due, .. } = books.service;
+    BooksJson {
+        kept,
+        got_tokens: got,
+        due_tokens: due.map(|due| due.tokens),
+        bound_tokens: due.map(|due| due.bound),
+    }
 }

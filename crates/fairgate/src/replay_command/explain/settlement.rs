@@ -3,6 +3,7 @@
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::Event;
+use fairgate_core::fairness::{FlowFairness, NodeFairness};
 use fairgate_core::policy::Node;
 use fairgate_core::snapshot::{NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::{Micros, PerWeight, Weight};
@@ -13,18 +14,28 @@ use super::super::path::{self, Level};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) level: Level,
-    pub(crate) books: Books,
+    pub(crate) before: Books,
+    /// None where the flow was forgotten: nothing of it is left, and it starts anew when it comes back.
+    pub(crate) after: Option<Books>,
+}
+
+/// A flow's counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Books {
+    pub(crate) kept: Kept,
+    /// What it got beside what it was due.
+    pub(crate) service: FlowFairness,
 }
 
 /// What a discipline keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Books {
-    /// A share flow's score.
-    Share { score: (PerWeight, PerWeight), served: (u128, u128), pending: (u128, u128) },
+pub(crate) enum Kept {
+    /// A share flow's score, and the tokens of its ended requests and of those in flight.
+    Share { score: PerWeight, served: u128, pending: u128 },
     /// A drr class's deficit.
-    Drr { deficit: (i128, i128) },
+    Drr { deficit: u128 },
     /// A load node keeps no books; the pool counts ticks.
-    Load { ticks: (u64, u64) },
+    Load { ticks: u64 },
 }
 
 /// The counters before and after, found by ending the flight in a copy that has no slots to grant.
@@ -35,69 +46,68 @@ pub(crate) fn settle(
     attributes: &Attributes,
 ) -> Vec<Settled> {
     let mut copy = pool.clone();
-    let mut applied = |event| copy.apply(at, event, &mut Vec::new()).map(|()| copy.snapshot());
+    let mut applied = |event| {
+        copy.apply(at, event, &mut Vec::new()).map(|()| (copy.snapshot(), copy.fairness()))
+    };
     let before = applied(Event::Capacity { slots: 0 });
     let after = applied(end.clone());
     let (Ok(before), Ok(after)) = (before, after) else { return Vec::new() };
-    compare(&before, &after, attributes)
+    let levels = path::path(&before.0.policy, attributes);
+    (0..levels.len())
+        .filter_map(|depth| {
+            let levels = &levels[..=depth];
+            let before = books(&before.0, &before.1, levels)?;
+            let after = books(&after.0, &after.1, levels);
+            Some(Settled { level: levels[depth].clone(), before, after })
+        })
+        .collect()
 }
 
-fn compare(before: &Snapshot, after: &Snapshot, attributes: &Attributes) -> Vec<Settled> {
-    let mut settled = Vec::new();
-    let mut next: Option<&Node> = Some(before.policy.root());
-    let mut nodes = Some((&before.root, &after.root));
-    while let (Some(node), Some((was, is))) = (next, nodes) {
-        let name = path::flow(node, attributes);
-        let level = Level { by: node.by(), flow: name.into() };
-        let ticks = (before.ticks.0, after.ticks.0);
-        if let Some(books) = books(node, name, (was, is), &before.weights, ticks) {
-            settled.push(Settled { level, books });
-        }
-        next = path::inside(node, name);
-        nodes = inside(was, name).zip(inside(is, name));
+/// The books of the last of these levels.
+fn books(snapshot: &Snapshot, fairness: &[NodeFairness], levels: &[Level]) -> Option<Books> {
+    let (last, around) = levels.split_last()?;
+    let mut node: &Node = snapshot.policy.root();
+    let mut counters = &snapshot.root;
+    for level in around {
+        node = path::inside(node, &level.flow)?;
+        let flow = counters.flows.iter().find(|flow| *flow.name == *level.flow)?;
+        counters = flow.inside.as_deref()?;
     }
-    settled
+    let names = || around.iter().map(|level| &*level.flow);
+    let metered = fairness.iter().find(|of| of.path.iter().map(|name| &**name).eq(names()))?;
+    let service = metered.flows.iter().find(|flow| *flow.name == *last.flow)?.clone();
+    let kept = kept(node, counters, &last.flow, snapshot)?;
+    Some(Books { kept, service })
 }
 
-fn books(
-    node: &Node,
-    name: &str,
-    (was, is): (&NodeSnapshot, &NodeSnapshot),
-    weights: &[(Attribute, Box<str>, Weight)],
-    ticks: (u64, u64),
-) -> Option<Books> {
-    match (node, &was.state, &is.state) {
-        (
-            Node::Drr(drr),
-            NodeCounters::Drr { deficits, .. },
-            NodeCounters::Drr { deficits: then, .. },
-        ) => {
+fn kept(node: &Node, counters: &NodeSnapshot, name: &str, snapshot: &Snapshot) -> Option<Kept> {
+    match (node, &counters.state) {
+        (Node::Drr(drr), NodeCounters::Drr { classes, .. }) => {
             let class = drr.classes.iter().position(|class| *class.name == *name)?;
-            Some(Books::Drr { deficit: (deficits.get(class)?.0, then.get(class)?.0) })
+            Some(Kept::Drr { deficit: classes.get(class)?.deficit })
         }
-        (Node::Share(share), ..) => {
-            let changed = weights.iter().find(|(by, flow, _)| *by == share.by && **flow == *name);
-            let listed = || share.weights.get(name).copied().unwrap_or(share.default_weight);
-            let weight = changed.map_or_else(listed, |(_, _, weight)| *weight);
-            let counters = |node: &NodeSnapshot| {
-                let flow = node.flows.iter().find(|flow| *flow.name == *name)?;
-                let share = flow.share.as_ref()?;
-                let tokens = i128::try_from(share.served + share.pending).ok()?;
-                let base = i128::try_from(share.base).ok()?;
-                let score = PerWeight(base.saturating_add(PerWeight::of(tokens, weight).0));
-                Some((score, share.served, share.pending))
-            };
-            let ((score, served, pending), then) = (counters(was)?, counters(is)?);
-            Some(Books::Share {
-                score: (score, then.0),
-                served: (served, then.1),
-                pending: (pending, then.2),
-            })
+        (Node::Share(share), _) => {
+            let weight = weight(&snapshot.weights, share.by, name).or_else(|| {
+                let class = share.classes.iter().find(|class| *class.name == *name);
+                class.map(|class| class.weight).or(share.weights.get(name).copied())
+            });
+            let weight = weight.unwrap_or(share.default_weight);
+            let flow = counters.flows.iter().find(|flow| *flow.name == *name)?.share.as_ref()?;
+            let tokens = i128::try_from(flow.served + flow.pending).ok()?;
+            let base = i128::try_from(flow.base).ok()?;
+            let score = PerWeight(base.saturating_add(PerWeight::of(tokens, weight).0));
+            Some(Kept::Share { score, served: flow.served, pending: flow.pending })
         }
-        _ => Some(Books::Load { ticks }),
+        _ => Some(Kept::Load { ticks: snapshot.ticks.0 }),
     }
 }
 
-fn inside<'a>(node: &'a NodeSnapshot, name: &str) -> Option<&'a NodeSnapshot> {
-    node.flows.iter().find(|flow| *flow.name == *name)?.inside.as_deref()
+/// The weight that an event gave a flow.
+fn weight(
+    said: &[(Attribute, Box<str>, Weight)],
+    wanted: Attribute,
+    name: &str,
+) -> Option<Weight> {
+    let found = said.iter().find(|(by, flow, _)| *by == wanted && **flow == *name);
+    found.map(|(_, _, weight)| *weight)
 }

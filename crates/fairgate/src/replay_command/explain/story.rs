@@ -1,5 +1,7 @@
 //! What there is to tell about a request.
 
+use std::sync::Arc;
+
 use fairgate_core::attribute::Attributes;
 use fairgate_core::decision::{Grant, Reject};
 use fairgate_core::event::Event;
@@ -65,7 +67,7 @@ pub(crate) enum Cause {
     /// The request itself, as it came.
     ItsOwn,
     /// The submit of another request.
-    Newcomer(Box<str>),
+    Newcomer(Arc<str>),
     /// A change of a worker.
     Worker(Box<str>),
 }

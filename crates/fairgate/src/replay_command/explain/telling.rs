@@ -9,12 +9,13 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::{Grant, Reason, Reject};
 use fairgate_core::event::Event;
 use fairgate_core::explain::{Ahead, Readiness, Standing, Waiting, WaitingLevel};
+use fairgate_core::fairness::FlowFairness;
 use fairgate_core::units::{Micros, Tokens};
 
-use self::standing::{reason, runner_up};
-use super::settlement::{Books, Settled};
+use self::standing::{metered, reason, runner_up};
+use super::settlement::{Kept, Settled};
 use super::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
-use crate::words::{Span, counted, shown};
+use crate::words::{Span, counted, got_beside_due, shown};
 
 /// Writes what there is to tell, request after request.
 pub(crate) fn write(mut out: impl Write, id: &str, chapters: &[Chapter]) -> io::Result<()> {
@@ -102,6 +103,10 @@ fn tell_waiting(text: &mut String, waiting: &Waiting) {
         if let Some(obstacle) = obstacle(level, depth == innermost) {
             detail(text, &obstacle);
         }
+        if let Some(meter) = metered(&level.standing) {
+            let flow = flow(level.by, &level.flow);
+            detail(text, &format!("{flow} has {}", got_beside_due(meter.got, Some(meter.due))));
+        }
     }
     let place = match waiting.place {
         None => "as things are, it would never be granted".to_owned(),
@@ -130,9 +135,9 @@ fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
         (Readiness::Ready, _) => None,
         (Readiness::Held, _) => Some(format!("{flow} is held")),
         (Readiness::AtCap, Standing::Share { cap: Some(cap), .. }) => {
-            Some(format!("{flow} is at its cap: {} in flight of {cap}", level.flying))
+            Some(format!("{flow} is at its cap: {} in flight of {cap}", level.in_flight))
         }
-        (Readiness::AtCap, _) => Some(format!("{flow} is at its cap: {} in flight", level.flying)),
+        (Readiness::AtCap, _) => Some(format!("{flow} is at its cap: {} in flight", level.in_flight)),
         (Readiness::Blocked, _) if has_queue => {
             Some(format!("{flow} is blocked: no worker is open for what is first in it"))
         }
@@ -213,7 +218,14 @@ fn tell_flight(text: &mut String, flight: &Flight) {
     headline(text, &flight.when, &granted(&flight.grant));
     for level in flight.grant.why.iter().flat_map(|why| &why.levels) {
         detail(text, &reason(level, cost));
+        if let Some(meter) = metered(&level.standing) {
+            detail(text, &format!("  it had {}", got_beside_due(meter.got, Some(meter.due))));
+        }
         detail(text, &format!("  {}", runner_up(level)));
+        let next = level.runner_up.as_ref().and_then(|(_, standing)| metered(standing));
+        if let Some(meter) = next {
+            detail(text, &format!("    it had {}", got_beside_due(meter.got, Some(meter.due))));
+        }
     }
     let since = |when: &When| Span(Micros(when.at.0.saturating_sub(flight.when.at.0)));
     if let Some(first) = &flight.first_token {
@@ -225,6 +237,10 @@ fn tell_flight(text: &mut String, flight: &Flight) {
             headline(text, &ending.when, &ended(ending, since(&ending.when), cost));
             for settled in &ending.settled {
                 detail(text, &books(settled));
+                if let Some(after) = &settled.after {
+                    let FlowFairness { got, due, .. } = after.service;
+                    detail(text, &format!("  it has {}", got_beside_due(got, due)));
+                }
             }
         }
     }
@@ -267,16 +283,27 @@ fn ended(ending: &Ending, after: Span, cost: Tokens) -> String {
 
 fn books(settled: &Settled) -> String {
     let flow = flow(settled.level.by, &settled.level.flow);
-    match &settled.books {
-        Books::Share { score, served, pending } => format!(
-            "{flow}: tokens served {} → {}, in flight {} → {}; score {} → {} tokens per weight",
-            served.0, served.1, pending.0, pending.1, score.0, score.1
+    let Some(after) = &settled.after else {
+        return format!("{flow}: nothing of it is left, so it is forgotten and starts anew if it comes back");
+    };
+    match (&settled.before.kept, &after.kept) {
+        (
+            Kept::Share { score, served, pending },
+            Kept::Share { score: then_score, served: then_served, pending: then_pending },
+        ) => format!(
+            "{flow}: tokens served {served} → {then_served}, in flight {pending} → {then_pending}; \
+             score {score} → {then_score} tokens per weight"
         ),
-        Books::Drr { deficit: (was, is) } if was == is => {
-            format!("{flow}: the credit stays at {was} tokens")
+        (Kept::Drr { deficit }, Kept::Drr { deficit: then }) if deficit == then => {
+            format!("{flow}: its credit stays at {deficit} tokens; drr charges costs, not what was used")
         }
-        Books::Drr { deficit: (was, is) } => format!("{flow}: credit {was} → {is} tokens"),
-        Books::Load { ticks } => format!("{flow}: the pool's ticks {} → {}", ticks.0, ticks.1),
+        (Kept::Drr { deficit }, Kept::Drr { deficit: then }) => {
+            format!("{flow}: credit {deficit} → {then} tokens")
+        }
+        (Kept::Load { ticks }, Kept::Load { ticks: then }) => {
+            format!("{flow}: the pool's ticks {ticks} → {then}")
+        }
+        _ => format!("{flow}: its policy has changed"),
     }
 }
 

@@ -304,7 +304,7 @@ fn a_configuration_is_reloaded_whole_or_not_at_all() {
 }
 
 #[test]
-fn told_to_stop_it_lets_what_flies_finish() {
+fn told_to_stop_it_lets_what_is_in_flight_finish() {
     let folder = Folder::new();
     let options = SimOptions { output_tokens: OutputLength::exactly(50), ..SimOptions::default() };
     let model = Model::start(options);

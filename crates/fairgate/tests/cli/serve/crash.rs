@@ -59,7 +59,7 @@ fn every_answer_that_ended_has_its_row_after_a_kill() {
     let several: Vec<_> = last.iter().filter(|(_, count)| **count != 1).collect();
     assert!(several.is_empty(), "each request has one last row: {several:?}");
     let lost = rows.iter().filter(|row| row["outcome"] == "lost").count();
-    assert!(lost > 0, "some flew when it was killed");
+    assert!(lost > 0, "some were in flight when it was killed");
 
     let budget = &gateway.api("/api/v1/tenants/budgeted/budgets")["items"][0];
     assert_eq!(budget["reserved_tokens"], 0, "{budget}");

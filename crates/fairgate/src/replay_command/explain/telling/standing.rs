@@ -1,6 +1,6 @@
 //! Why one flow went before another, in a sentence.
 
-use fairgate_core::explain::{Choice, Rule, Standing};
+use fairgate_core::explain::{Choice, Metered, Rule, Standing};
 use fairgate_core::units::Tokens;
 
 use crate::words::{Thousandths, counted, shown};
@@ -22,7 +22,7 @@ pub(crate) fn reason(choice: &Choice, cost: Tokens) -> String {
         }
         Rule::Visited => {
             let covers = match choice.standing {
-                Standing::Drr { deficit, .. } if deficit >= i128::from(cost) => "its credit",
+                Standing::Drr { deficit, .. } if deficit >= u128::from(cost) => "its credit",
                 _ => "with one quantum more its credit",
             };
             format!(
@@ -52,10 +52,20 @@ pub(crate) fn runner_up(choice: &Choice) -> String {
     }
 }
 
+/// What a flow got and was due; nothing where that is still 0, and in a load node, which promises no shares.
+pub(crate) fn metered(standing: &Standing) -> Option<Metered> {
+    match standing {
+        Standing::Drr { meter, .. } | Standing::Share { meter, .. } => {
+            Some(*meter).filter(|meter| (meter.got, meter.due.tokens) != (0, 0))
+        }
+        Standing::Load { .. } => None,
+    }
+}
+
 /// A flow's numbers; of a runner-up among drr classes also what its first request is short of.
 fn numbers(standing: &Standing, is_runner_up: bool) -> String {
     match standing {
-        Standing::Drr { deficit, quantum, head_cost, rounds_needed } => {
+        Standing::Drr { deficit, quantum, head_cost, rounds_needed, .. } => {
             let mut text = format!("credit {deficit} tokens, quantum {}", quantum.get());
             if let Some(cost) = head_cost.filter(|_| is_runner_up) {
                 text.push_str(&format!(", its first request costs {}", cost.0));

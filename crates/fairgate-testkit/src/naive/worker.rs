@@ -1,0 +1,193 @@
+//! One worker: its state, its rates and its pause.
+
+use fairgate_core::event::{Submit, WorkerChange, WorkerState};
+use fairgate_core::units::{BurstSeconds, PerMinute};
+
+use super::world::Place;
+
+/// "Units of which 60 000 000 are one request or one token."
+const ONE: i128 = 60_000_000;
+
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    /// Its number in the order of being added.
+    pub(super) number: u64,
+    pub(super) name: Box<str>,
+    pub(super) state: WorkerState,
+    ranks: u32,
+    pub(super) slots: Option<u64>,
+    taints: Vec<Box<str>>,
+    pub(super) batch_tokens: Option<u64>,
+    pub(super) tier: u64,
+    requests: Option<Rate>,
+    tokens: Option<Rate>,
+    burst_seconds: u64,
+    /// Before this time the worker is busy.
+    pause_until: u64,
+    /// How often a level of its rates was set: to its top or to what remains.
+    levels_set: u64,
+}
+
+/// A rate that is set.
+#[derive(Clone, Debug)]
+struct Rate {
+    per_minute: u64,
+    level: i128,
+    /// Which of the worker's settings gave it its level.
+    setting: u64,
+}
+
+/// What a grant took off a token rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    units: i128,
+    /// The rate's setting at the grant.
+    setting: u64,
+}
+
+impl Worker {
+    /// "New: state up, one rank, no slot limit, no taints, batch_tokens unknown."
+    pub(super) fn new(number: u64, name: &str) -> Self {
+        Self {
+            number,
+            name: name.into(),
+            state: WorkerState::Up,
+            ranks: 1,
+            slots: None,
+            taints: Vec::new(),
+            batch_tokens: None,
+            tier: 0,
+            requests: None,
+            tokens: None,
+            burst_seconds: BurstSeconds::DEFAULT.get(),
+            pause_until: 0,
+            levels_set: 0,
+        }
+    }
+
+    /// Changes what is named.
+    pub(super) fn change(&mut self, change: &WorkerChange) {
+        self.state = change.state.unwrap_or(self.state);
+        self.ranks = change.ranks.unwrap_or(self.ranks);
+        self.slots = change.slots.or(self.slots);
+        self.taints = change.taints.clone().unwrap_or_else(|| self.taints.clone());
+        self.batch_tokens = change.batch_tokens.map(|tokens| tokens.0).or(self.batch_tokens);
+        self.tier = change.tier.unwrap_or(self.tier);
+        self.pause_until = change.pause_until.map_or(self.pause_until, |at| at.0);
+        self.burst_seconds = change.burst_seconds.map_or(self.burst_seconds, BurstSeconds::get);
+        self.levels_set += 1;
+        let (burst, setting) = (self.burst_seconds, self.levels_set);
+        change_rate(&mut self.requests, change.requests_per_minute, burst, setting);
+        change_rate(&mut self.tokens, change.tokens_per_minute, burst, setting);
+        set_remaining(&mut self.requests, change.requests_remaining, burst, setting);
+        set_remaining(&mut self.tokens, change.tokens_remaining, burst, setting);
+    }
+
+    /// "With every microsecond of `at` it rises by per_minute."
+    pub(super) fn let_time_pass(&mut self, micros: u64) {
+        let burst = self.burst_seconds;
+        for rate in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
+            // Saturating is exact: the top is far below the widest integer.
+            let risen = i128::from(rate.per_minute).saturating_mul(i128::from(micros));
+            rate.set_within_bounds(rate.level.saturating_add(risen), burst);
+        }
+    }
+
+    /// "A worker with a level below 60 000 000 is busy, for every rank and every request." "`pause_until`:
+    /// before it the worker is busy."
+    pub(super) fn is_emptied_or_paused(&self, now: u64) -> bool {
+        let emptied = [&self.requests, &self.tokens].into_iter().flatten().any(|r| r.level < ONE);
+        emptied || now < self.pause_until
+    }
+
+    /// "A grant takes off one request, and in tokens the request's `quota`." What it took off the tokens,
+    /// where their rate is set.
+    pub(super) fn take(&mut self, quota: u64) -> Option<Taken> {
+        let burst = self.burst_seconds;
+        if let Some(rate) = &mut self.requests {
+            rate.set_within_bounds(rate.level - ONE, burst);
+        }
+        let rate = self.tokens.as_mut()?;
+        let before = rate.level;
+        rate.set_within_bounds(before - i128::from(quota) * ONE, burst);
+        Some(Taken { units: before - rate.level, setting: rate.setting })
+    }
+
+    /// "Its end takes off the `quota` of the release (default: its tokens) less what its grant really took
+    /// off, so it may add (with neither: nothing, and nothing where the rate was not set at the grant, or
+    /// was since taken away and set anew, or had its level set by `…_remaining`)."
+    pub(super) fn settle(&mut self, taken: Option<Taken>, quota: Option<u64>) {
+        let burst = self.burst_seconds;
+        let (Some(taken), Some(quota), Some(rate)) = (taken, quota, self.tokens.as_mut()) else {
+            return;
+        };
+        if rate.setting == taken.setting {
+            let difference = i128::from(quota) * ONE - taken.units;
+            rate.set_within_bounds(rate.level - difference, burst);
+        }
+    }
+
+    /// Its places: "a place is a rank of a worker".
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        (0..self.ranks).map(|rank| Place { worker: self.number, rank })
+    }
+
+    pub(super) fn is_up_or_overloaded(&self) -> bool {
+        matches!(self.state, WorkerState::Up | WorkerState::Overloaded)
+    }
+
+    /// "Eligible for a request: the worker is up or overloaded; the pin, where given, names it (and the
+    /// rank, where the pin names one); `allow`, where given, lists it; it has every taint in `requires`."
+    pub(super) fn is_eligible(&self, rank: u32, submit: &Submit) -> bool {
+        let pinned = submit.pin.as_ref().is_none_or(|pin| {
+            pin.worker == self.name && pin.rank.is_none_or(|pinned| pinned == rank)
+        });
+        let allowed = submit.allow.as_ref().is_none_or(|allow| allow.contains(&self.name));
+        let tainted = submit.requires.iter().all(|taint| self.taints.contains(taint));
+        self.is_up_or_overloaded() && pinned && allowed && tainted
+    }
+}
+
+/// "Null takes the rate away; set anew it starts full." "A change of per_minute or burst_seconds keeps the
+/// level, within the new bounds."
+fn change_rate(
+    rate: &mut Option<Rate>,
+    change: Option<Option<PerMinute>>,
+    burst_seconds: u64,
+    setting: u64,
+) {
+    *rate = match (rate.take(), change) {
+        (rate, None) => rate,
+        (_, Some(None)) => None,
+        (Some(rate), Some(Some(to))) => Some(Rate { per_minute: to.get(), ..rate }),
+        (None, Some(Some(to))) => {
+            let level = top(to.get(), burst_seconds);
+            Some(Rate { per_minute: to.get(), level, setting })
+        }
+    };
+    if let Some(rate) = rate {
+        rate.set_within_bounds(rate.level, burst_seconds);
+    }
+}
+
+/// "`requests_remaining` and `tokens_remaining` (ignored where that rate is not set) set the level to that
+/// many, after the event's other changes and within the bounds."
+fn set_remaining(rate: &mut Option<Rate>, remaining: Option<u64>, burst: u64, setting: u64) {
+    if let (Some(rate), Some(remaining)) = (rate, remaining) {
+        rate.set_within_bounds(i128::from(remaining) * ONE, burst);
+        rate.setting = setting;
+    }
+}
+
+/// max(60 000 000, per_minute × burst_seconds × 1 000 000).
+fn top(per_minute: u64, burst_seconds: u64) -> i128 {
+    ONE.max(i128::from(per_minute) * i128::from(burst_seconds) * 1_000_000)
+}
+
+impl Rate {
+    /// "Never above its top, nor below −60 000 000 × per_minute."
+    fn set_within_bounds(&mut self, level: i128, burst_seconds: u64) {
+        let bottom = -ONE * i128::from(self.per_minute);
+        self.level = level.clamp(bottom, top(self.per_minute, burst_seconds));
+    }
+}
