@@ -19,7 +19,9 @@ pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>,
         }
     }
     let run = ["run", "--profile", PROFILE_OF_PACKAGES, "-p", "fairgate-bench", "--", "core"];
-    Ok(vec![cargo("bench core", &[&run, args].concat())])
+    // Callgrind finds the timed function by its name, which a packaged binary has not.
+    let bench = cargo("bench core", &[&run, args].concat());
+    Ok(vec![bench.env("CARGO_PROFILE_DIST_STRIP", "none")])
 }
 
 #[cfg(test)]

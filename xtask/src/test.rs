@@ -59,6 +59,9 @@ fn quick_tests(root: &Path) -> Result<BTreeSet<String>, Refusal> {
     let mut names = BTreeSet::new();
     for name in QUICK_CRATES {
         let dir = root.join("crates").join(name).join("tests");
+        if !dir.exists() {
+            continue;
+        }
         let unreadable = |error| Refusal(format!("cannot read {}: {error}", dir.display()));
         for entry in fs::read_dir(&dir).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();

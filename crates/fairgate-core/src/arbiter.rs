@@ -66,8 +66,6 @@ pub(crate) struct Ended {
     pub(crate) used: Tokens,
     /// What [`Arbiter::charge`] gave when the request was granted.
     pub(crate) generation: u64,
-    /// Whether nothing anywhere in the pool has an open place, whatever the last look said.
-    pub(crate) blocked: bool,
 }
 
 impl Ended {

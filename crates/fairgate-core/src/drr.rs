@@ -147,11 +147,14 @@ impl Drr {
         self.rounds.as_ref().and_then(|rounds| rounds.get(class)).unwrap_or(state.needed)
     }
 
-    /// The most that the discipline lets a class's deficit be.
-    pub(crate) fn deficit_bound(&self, class: Local) -> u128 {
+    /// The most that the discipline lets a class's deficit be. `blocked`: no class is ready, whatever was last seen.
+    pub(crate) fn deficit_bound(&self, class: Local, blocked: bool) -> u128 {
         let state = &self.classes[class as usize];
         let reached = self.reached(class);
-        state.head.map_or(reached, |_| reached.max(state.ceiling_with_credit()))
+        match state.head.is_some() && !blocked {
+            true => reached.max(state.ceiling_with_credit()),
+            false => reached,
+        }
     }
 
     /// How high a class's deficit may be as of its last credit.
@@ -400,7 +403,7 @@ impl Arbiter for Drr {
 
     fn settle(&mut self, class: Local, ended: Ended) -> Touched {
         let state = &mut self.classes[class as usize];
-        self.meter.settle(&mut state.meter, state.quantum, ended.error(), ended.blocked);
+        self.meter.settle(&mut state.meter, state.quantum, ended.error());
         Touched::Nothing
     }
 

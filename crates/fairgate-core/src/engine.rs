@@ -407,11 +407,10 @@ impl Engine {
         if !self.requests.is_live(handle) || !self.requests.get(handle).is_in_flight() {
             return false;
         }
-        let blocked = self.workers.all_blocked();
         let request = self.requests.get(handle);
         let used = tokens.map_or(request.cost, |tokens| tokens.max(Tokens(1)));
         if let Some(flight) = self.requests.flight(handle) {
-            self.tree.land(request, flight, used, blocked, self.now);
+            self.tree.land(request, flight, used, self.now);
             self.workers.release_want(request.want);
             if let Some(place) = flight.place {
                 self.workers.leave(place, flight.prefill);

@@ -402,6 +402,7 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
             ),
         },
         Discipline::Share(share) => {
+            share.divide(cx.capacity);
             let state = &share.flows[flow as usize];
             Standing::Share {
                 score: PerWeight::from_score(state.score()),
@@ -446,8 +447,17 @@ fn level(tree: &Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLeve
         _ => false,
     };
     let mut standing = standing(&mut node.discipline, flow.local, cx);
-    if let (Standing::Share { cap, .. }, Some(said)) = (&mut standing, name.said.cap) {
-        *cap = said;
+    match &mut standing {
+        Standing::Share { cap, slots, .. } => {
+            *cap = name.said.cap.unwrap_or(*cap);
+            *slots = slots.filter(|_| !blocked);
+        }
+        // While no worker takes anything a flow need not have been told that it is not ready.
+        Standing::Drr { head_cost, rounds_needed, .. } if blocked => {
+            (*head_cost, *rounds_needed) = (None, None);
+        }
+        Standing::Load { load_millionths, .. } if blocked => *load_millionths = None,
+        _ => {}
     }
     let readiness = match (name.said.held, at_cap, inside_ready) {
         (true, _, _) => Readiness::Held,

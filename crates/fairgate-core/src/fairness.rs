@@ -153,7 +153,8 @@ impl Engine {
                 let per = |tokens: u128| {
                     PerWeight::of(i128::try_from(tokens).unwrap_or(i128::MAX), state.quantum)
                 };
-                let bound = (per(0), per(drr.deficit_bound(flow.local)));
+                let bound =
+                    (per(0), per(drr.deficit_bound(flow.local, self.workers.all_blocked())));
                 let lag = Lag { lag: per(drr.deficit(flow.local)), bound: Some(bound) };
                 let due = due(&state.meter, &drr.meter, state.quantum);
                 (Some(state.quantum), state.meter.got, Some(due), None, Some(lag))

@@ -5,27 +5,33 @@
 //! The meter's *volume* M is how much of it each unit of weight has been due since the node began:
 //!
 //! ```text
-//!     at a grant          M += cost / W              W = the sum of the ready flows' weights now
-//!     at a settlement     M += (used − cost) / W     where any flow is ready
+//!     at a grant     M += (cost + carried) / W      W = the sum of the ready flows' weights now
+//!     at an end      carried += used − cost         until the next grant
 //!     dueᵢ += wᵢ · (the rise of M while i was ready)      gotᵢ += cost at its grant, used − cost at its end
 //! ```
+//!
+//! What ends otherwise than estimated is divided at the next grant, not at once: a request ends while its worker is still
+//! full or its flow still at its cap, when those who shared its cost are not ready. Until that grant it is in got and not
+//! in due.
 //!
 //! M is kept in 2⁻³² tokens per weight and rounded down at each step; the rest is smaller than anything that is shown.
 //! Each event costs O(1): a flow's due is brought up to date when it turns ready or stops being so.
 //!
 //! # Against which bound
-//! Take flows that are ready all the time and a discipline that serves the lowest normalised service first. When *i* is
-//! granted, no other ready flow is below it, so right after it is ahead of each of them by at most its cost. Until its
-//! next grant the distance grows only by what ends otherwise than estimated: overruns of *i*, refunds of *j*. With
-//! *worstᵢ* the largest sum of one cost and the errors that ended between two of its grants,
+//! Take flows that are ready whenever anything is granted and a discipline that serves the lowest normalised service
+//! first. Right before *i* is granted no other flow is below it. Since then *i* has gone up by the cost and its own
+//! errors, its *rise*. And *j* may have gone down, by refunds of what it had in flight, even where it was granted
+//! something between two of them; but no further than it is below its highest got, its *fall*. With *worstᵢ* the larger
+//! of the largest rise and the largest fall of *i*,
 //!
 //! ```text
 //!     | gotᵢ/wᵢ − gotⱼ/wⱼ |  ≤  worstᵢ/wᵢ + worstⱼ/wⱼ
 //! ```
 //!
-//! and since dueᵢ/wᵢ is the weighted mean of all gotⱼ/wⱼ, |gotᵢ − dueᵢ| ≤ wᵢ · (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ). A share node
-//! keeps this; a drr node would if quanta were shares (with one quantum more on each side, for the round that it is
-//! in), so a class that drifts out of it shows that they are not.
+//! and since dueᵢ/wᵢ is the weighted mean of all gotⱼ/wⱼ but for what is carried, which is less than wᵢ/wᵢ of it,
+//! |gotᵢ − dueᵢ| ≤ wᵢ · (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) + |carried|. A share node keeps this; a drr node would if quanta were
+//! shares (with one quantum more on each side, for the round that it is in), so a class that drifts out of it shows that
+//! they are not.
 //!
 //! A flow at its cap is not ready and due nothing more, so caps have a measure of their own: *cap use*, requests in
 //! flight ÷ cap, averaged over the time in which something waits.
@@ -44,6 +50,8 @@ pub(crate) struct NodeMeter {
     pub(crate) volume: Fixed,
     /// W.
     ready_weight: u128,
+    /// The errors that ended since the last grant, in tokens.
+    pub(crate) carried: i128,
     /// The largest worst ÷ weight of its flows.
     pub(crate) widest: u128,
 }
@@ -56,15 +64,18 @@ pub(crate) struct FlowMeter {
     ready_since: Option<Fixed>,
     /// In tokens.
     pub(crate) got: i128,
-    /// One cost and the errors since that grant, in tokens.
-    pub(crate) current: u128,
+    /// How far got has risen since right before the last grant, in tokens; 0 where it fell below that.
+    pub(crate) rise: u128,
+    /// How far got is below its highest, in tokens.
+    pub(crate) fall: u128,
+    /// The most that either has been.
     pub(crate) worst: u128,
 }
 
 impl NodeMeter {
     /// A node's meter as a snapshot tells it; its flows turn ready at the next look.
-    pub(crate) fn restored(volume: Fixed, widest: u128) -> Self {
-        Self { volume, ready_weight: 0, widest }
+    pub(crate) fn restored(volume: Fixed, carried: i128, widest: u128) -> Self {
+        Self { volume, ready_weight: 0, carried, widest }
     }
 
     /// A flow is ready from now on, or is not.
@@ -85,28 +96,29 @@ impl NodeMeter {
 
     /// A flow was granted a request. `round`: what the discipline may be off by itself, a drr class's quantum.
     pub(crate) fn grant(&mut self, flow: &mut FlowMeter, weight: Weight, cost: u64, round: u64) {
-        self.rise(i128::from(cost));
+        let carried = core::mem::take(&mut self.carried);
+        self.rise(carried.saturating_add(i128::from(cost)));
         flow.got += i128::from(cost);
-        flow.current = u128::from(cost) + u128::from(round);
+        flow.rise = u128::from(cost) + u128::from(round);
+        flow.fall = flow.fall.saturating_sub(u128::from(cost));
         self.note_worst(flow, weight);
     }
 
-    /// A request of a flow has ended otherwise than estimated. `blocked`: no flow is ready, whatever was last seen.
-    pub(crate) fn settle(
-        &mut self,
-        flow: &mut FlowMeter,
-        weight: Weight,
-        error: i128,
-        blocked: bool,
-    ) {
+    /// A request of a flow has ended and used so much more than it cost.
+    pub(crate) fn settle(&mut self, flow: &mut FlowMeter, weight: Weight, error: i128) {
         if error == 0 {
             return;
         }
-        if !blocked {
-            self.rise(error);
-        }
+        self.carried = self.carried.saturating_add(error);
         flow.got += error;
-        flow.current = flow.current.saturating_add(error.unsigned_abs());
+        let size = error.unsigned_abs();
+        if error > 0 {
+            flow.rise = flow.rise.saturating_add(size);
+            flow.fall = flow.fall.saturating_sub(size);
+        } else {
+            flow.rise = flow.rise.saturating_sub(size);
+            flow.fall = flow.fall.saturating_add(size);
+        }
         self.note_worst(flow, weight);
     }
 
@@ -124,8 +136,9 @@ impl NodeMeter {
     }
 
     fn note_worst(&mut self, flow: &mut FlowMeter, weight: Weight) {
-        if flow.current > flow.worst {
-            flow.worst = flow.current;
+        let worst = flow.rise.max(flow.fall);
+        if worst > flow.worst {
+            flow.worst = worst;
             let per_weight = crate::share::per_weight(flow.worst, weight);
             self.widest = self.widest.max(per_weight);
         }
@@ -159,20 +172,21 @@ impl FlowMeter {
         self.due_now(node, weight)
     }
 
-    /// What the flow was due so far, in tokens, rounded down.
+    /// What the flow was due so far, in tokens, rounded to the nearest.
     pub(crate) fn due(&self, node: &NodeMeter, weight: Weight) -> i128 {
-        self.due_now(node, weight) >> SCALE_BITS
+        self.due_now(node, weight).saturating_add(1 << (SCALE_BITS - 1)) >> SCALE_BITS
     }
 
     /// How far got may be from due, in tokens.
     pub(crate) fn bound(&self, node: &NodeMeter, weight: Weight) -> u128 {
         let others = node.widest.saturating_mul(u128::from(weight.get())) >> SCALE_BITS;
-        self.worst.saturating_add(others).saturating_add(1)
+        let carried = node.carried.unsigned_abs();
+        self.worst.saturating_add(others).saturating_add(carried).saturating_add(1)
     }
 
     /// A flow's meter as a snapshot tells it; it turns ready at the next look.
-    pub(crate) fn restored(due: Fixed, got: i128, current: u128, worst: u128) -> Self {
-        Self { due, ready_since: None, got, current, worst }
+    pub(crate) fn restored(due: Fixed, got: i128, rise: u128, fall: u128, worst: u128) -> Self {
+        Self { due, ready_since: None, got, rise, fall, worst }
     }
 }
 

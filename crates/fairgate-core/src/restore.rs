@@ -261,18 +261,21 @@ fn restore_workers(
 }
 
 fn node_meter(from: NodeMeterSnapshot, field: &str) -> Result<NodeMeter, RestoreError> {
-    let sane = from.volume.unsigned_abs() < MAX_SCORE && from.widest < MAX_SCORE;
+    let sane = from.volume.unsigned_abs() < MAX_SCORE
+        && from.carried.unsigned_abs() < MAX_SCORE
+        && from.widest < MAX_SCORE;
     ensure(sane, field, "meter: must be within 2^120")?;
-    Ok(NodeMeter::restored(from.volume, from.widest))
+    Ok(NodeMeter::restored(from.volume, from.carried, from.widest))
 }
 
 fn flow_meter(from: FlowMeterSnapshot, field: &str) -> Result<FlowMeter, RestoreError> {
     let sane = from.due.unsigned_abs() < MAX_SCORE
         && from.got.unsigned_abs() < MAX_SCORE
-        && from.current < MAX_SCORE
+        && from.rise < MAX_SCORE
+        && from.fall < MAX_SCORE
         && from.worst < MAX_SCORE;
     ensure(sane, field, "meter: must be within 2^120")?;
-    Ok(FlowMeter::restored(from.due, from.got, from.current, from.worst))
+    Ok(FlowMeter::restored(from.due, from.got, from.rise, from.fall, from.worst))
 }
 
 fn cap_meter(from: CapUseSnapshot, now: Micros, field: &str) -> Result<CapMeter, RestoreError> {

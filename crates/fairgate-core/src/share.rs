@@ -513,7 +513,8 @@ impl Share {
         }
     }
 
-    fn divide(&mut self, capacity: u64) {
+    /// Divides the slots, where they are not divided yet as things are. Flows that take no part have none.
+    pub(crate) fn divide(&mut self, capacity: u64) {
         let Some(partition) = &mut self.partition else { return };
         if partition.divided == Some(capacity) {
             return;
@@ -521,6 +522,7 @@ impl Share {
         partition.divided = Some(capacity);
         partition.below.clear();
         partition.keys.fill(None);
+        partition.slots.fill(0);
         partition.enough = capacity >= partition.active.len() as u64;
         if !partition.enough || partition.active.is_empty() {
             return;
@@ -636,7 +638,7 @@ impl Arbiter for Share {
         state.refresh();
         let grown = state.settled - settled;
         state.bound.ended = state.bound.ended.saturating_add(grown);
-        self.meter.settle(&mut state.meter, state.weight, ended.error(), ended.blocked);
+        self.meter.settle(&mut state.meter, state.weight, ended.error());
         self.note_fall(flow, before);
         let state = &self.flows[flow as usize];
         if state.ready && state.cap.is_none() && self.partition.is_none() {

@@ -120,6 +120,8 @@ pub struct CapUseSnapshot {
 pub struct NodeMeterSnapshot {
     /// Tokens per weight that were due, in 2⁻³².
     pub volume: i128,
+    /// What ended otherwise than estimated since the last grant, in tokens.
+    pub carried: i128,
     /// The largest step of any flow, in 2⁻³² tokens per weight.
     pub widest: u128,
 }
@@ -131,9 +133,11 @@ pub struct FlowMeterSnapshot {
     pub due: i128,
     /// In tokens.
     pub got: i128,
-    /// Its last cost and the errors since, in tokens.
-    pub current: u128,
-    /// The most that was.
+    /// How far got has risen since right before the last grant, in tokens.
+    pub rise: u128,
+    /// How far got is below its highest, in tokens.
+    pub fall: u128,
+    /// The most that either has been.
     pub worst: u128,
 }
 
@@ -460,14 +464,15 @@ impl Engine {
 }
 
 fn node_meter(meter: &NodeMeter) -> NodeMeterSnapshot {
-    NodeMeterSnapshot { volume: meter.volume, widest: meter.widest }
+    NodeMeterSnapshot { volume: meter.volume, carried: meter.carried, widest: meter.widest }
 }
 
 fn flow_meter(meter: &FlowMeter, node: &NodeMeter, weight: Weight) -> FlowMeterSnapshot {
     FlowMeterSnapshot {
         due: meter.due_fixed(node, weight),
         got: meter.got,
-        current: meter.current,
+        rise: meter.rise,
+        fall: meter.fall,
         worst: meter.worst,
     }
 }

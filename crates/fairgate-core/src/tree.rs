@@ -475,14 +475,7 @@ impl Tree {
     }
 
     /// A request in flight has ended, charged `used` tokens.
-    pub(crate) fn land(
-        &mut self,
-        request: &Request,
-        flight: &Flight,
-        used: Tokens,
-        blocked: bool,
-        now: Micros,
-    ) {
+    pub(crate) fn land(&mut self, request: &Request, flight: &Flight, used: Tokens, now: Micros) {
         let mut generations = flight.generations.iter();
         let mut next = Some(self.queues[request.queue as usize].flow);
         while let Some(index) = next {
@@ -492,7 +485,7 @@ impl Tree {
             let touched = match flight.charged {
                 true => {
                     let generation = generations.next().copied().unwrap_or_default();
-                    let ended = Ended { cost: request.cost, used, generation, blocked };
+                    let ended = Ended { cost: request.cost, used, generation };
                     node.discipline.settle(flow.local, ended)
                 }
                 false => Touched::Flow,

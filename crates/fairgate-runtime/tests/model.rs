@@ -230,7 +230,11 @@ fn leaving_races_the_grant() {
     in_many_orders(|| {
         let desk = race(1, vec![Box::new(leaves_at_once)]);
         // What was granted and taken back counts one token, the least that any request counts.
-        assert_eq!(served(&desk), u128::from(desk.live().counts.granted), "charged for what never ran");
+        assert_eq!(
+            served(&desk),
+            u128::from(desk.live().counts.granted),
+            "charged for what never ran"
+        );
     });
 }
 

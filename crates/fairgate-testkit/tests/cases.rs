@@ -17,6 +17,7 @@ mod cases {
     mod explain;
     mod loco;
     mod loco_holes;
+    mod meter;
     mod obleth;
     mod obleth_holes;
     mod share_rules;

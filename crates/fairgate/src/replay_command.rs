@@ -43,9 +43,8 @@ use crate::words::shown;
 /// journal gives the same decisions on every machine, so a replay shows exactly what production decided, and why.
 ///
 /// Prints one JSON object a line for each grant, rejection and expiry, as soon as the line that causes it has been
-/// read. Memory grows with what waits and what is in flight and with how many flows there have been (about a kilobyte each), not
-/// with the journal's length. A bad line ends the replay with an error that names the line and the field, and exit
-/// status 1; the decisions before it have been printed.
+/// read. Memory grows with what waits and what is in flight, not with the journal's length. A bad line ends the replay
+/// with an error that names the line and the field, and exit status 1; the decisions before it have been printed.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   What was decided:

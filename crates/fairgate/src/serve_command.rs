@@ -154,7 +154,10 @@ async fn hung_up(gateway: &Gateway, file: &Path) {
 /// What is in flight may finish; a second signal cuts it short.
 async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     let grace = gateway.app().config.load().drain_grace;
-    info!(grace_seconds = grace.as_secs(), "ending: what is in flight may finish, what waits is refused");
+    info!(
+        grace_seconds = grace.as_secs(),
+        "ending: what is in flight may finish, what waits is refused"
+    );
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut drain = std::pin::pin!(gateway.drain(grace));
@@ -177,7 +180,11 @@ async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     for problem in &drained.problems {
         error!(%problem, "not everything was saved");
     }
-    info!(connections_cut = drained.connections_cut, still_in_flight = drained.still_in_flight, "ended");
+    info!(
+        connections_cut = drained.connections_cut,
+        still_in_flight = drained.still_in_flight,
+        "ended"
+    );
     match drained.problems.first() {
         None => Ok(()),
         Some(problem) => bail!("{problem}"),

@@ -67,7 +67,15 @@ impl Flight {
     pub(super) fn new(permit: Permit, worker: Arc<Worker>) -> Self {
         let epoch = worker.upstream.condition.epoch();
         let counted = worker.in_flight.one();
-        Self { permit, worker, _counted: counted, epoch, sent: false, meter: None, first_byte: None }
+        Self {
+            permit,
+            worker,
+            _counted: counted,
+            epoch,
+            sent: false,
+            meter: None,
+            first_byte: None,
+        }
     }
 }
 

@@ -205,7 +205,8 @@ impl Seen {
         let help = "Flows of share nodes that got more, or less, than they were due by more than their bound";
         let flows = Unit::Other("flows".to_owned());
         to.register_with_unit("pool_outside_bound", help, flows, self.outside);
-        let help = "The largest difference between what a flow of a share node got and what it was due";
+        let help =
+            "The largest difference between what a flow of a share node got and what it was due";
         to.register_with_unit("pool_difference", help, tokens(), self.off);
         let help = "What a tenant was served; of the 50 tenants whose difference is largest";
         to.register_with_unit("tenant_got", help, tokens(), self.tenant_got);
@@ -226,8 +227,10 @@ impl Seen {
 /// The tenants whose lags are largest, either way. A tenant that is in several nodes of the tree counts by its largest.
 fn largest_of_tenants(nodes: &[NodeFairness]) -> Vec<(&str, Lag)> {
     let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
-    let mut lags: Vec<(&str, Lag)> =
-        nodes.flat_map(|node| &node.flows).filter_map(|flow| Some((&*flow.name, Lag::of(flow)?))).collect();
+    let mut lags: Vec<(&str, Lag)> = nodes
+        .flat_map(|node| &node.flows)
+        .filter_map(|flow| Some((&*flow.name, Lag::of(flow)?)))
+        .collect();
     lags.sort_by_key(|(tenant, lag)| (std::cmp::Reverse(lag.tokens.unsigned_abs()), *tenant));
     let mut seen = std::collections::HashSet::new();
     lags.retain(|(tenant, _)| seen.insert(*tenant));
@@ -255,7 +258,8 @@ fn furthest_tenants(nodes: &[NodeFairness]) -> Vec<(&str, Service)> {
         service.bound = service.bound.saturating_add(due.bound);
     }
     let mut tenants: Vec<(&str, Service)> = tenants.into_iter().collect();
-    tenants.sort_by_key(|(_, service)| std::cmp::Reverse((service.got - service.due).unsigned_abs()));
+    tenants
+        .sort_by_key(|(_, service)| std::cmp::Reverse((service.got - service.due).unsigned_abs()));
     tenants.truncate(TENANTS_SHOWN);
     tenants
 }

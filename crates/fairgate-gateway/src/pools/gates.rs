@@ -5,7 +5,7 @@ use std::fs;
 use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 use fairgate_core::event::{PoolConfig as CoreConfig, WorkerChange};
 use fairgate_core::units::Micros;
-use fairgate_runtime::{Gate, JournalOptions, Options, StateOptions, start};
+use fairgate_runtime::{Gate, JournalOptions, Options, StartError, StateOptions, start};
 
 use super::prepare::PoolsError;
 
@@ -32,7 +32,11 @@ pub(super) fn open<'a>(
         workers: workers.map(arrival).collect(),
         ..CoreConfig::new(pool.capacity, pool.policy.clone())
     };
-    start(core, options).map_err(|source| PoolsError::Gate { pool: pool.name.clone(), source })
+    let name = || pool.name.clone();
+    start(core, options).map_err(|error| match error {
+        StartError::State(problem) => PoolsError::State { pool: name(), problem },
+        source => PoolsError::Gate { pool: name(), source },
+    })
 }
 
 /// How a worker begins.

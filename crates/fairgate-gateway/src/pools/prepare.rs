@@ -44,6 +44,16 @@ pub enum PoolsError {
         /// What the system said.
         source: io::Error,
     },
+    /// A pool's state file cannot be used: it is broken, or of an earlier edition of the scheduler's rules.
+    #[error(
+        "pool {pool:?}: {problem}. Move the file away to start without it: the pool's scores then start at 0"
+    )]
+    State {
+        /// The pool.
+        pool: String,
+        /// What is wrong with the file.
+        problem: fairgate_runtime::StateError,
+    },
     /// A pool's gate did not start.
     #[error("pool {pool:?}: {source}")]
     Gate {

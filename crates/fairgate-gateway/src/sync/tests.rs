@@ -108,11 +108,17 @@ fn a_cap_that_a_policy_does_not_hold_in_all_is_noticed() {
     assert_eq!(found(&classes("group", &[&both, &last("key")])), [tenant]);
     assert_eq!(found(r#"{"load":{"by":"tenant"}}"#), [tenant, key], "only share nodes have caps");
     let listed = |classes: &str| {
-        format!(r#"{{"share":{{"by":"tenant","classes":[{classes}],"inside":{{"share":{{"by":"key"}}}}}}}}"#)
+        format!(
+            r#"{{"share":{{"by":"tenant","classes":[{classes}],"inside":{{"share":{{"by":"key"}}}}}}}}"#
+        )
     };
     let (one, other) = (r#"{"name":"capped","weight":1}"#, r#"{"name":"x","weight":1}"#);
     assert_eq!(found(&listed(&format!("{other},{one}"))), []);
-    assert_eq!(found(&listed(&format!("{one},{other}"))), [tenant], "others are in the default class");
+    assert_eq!(
+        found(&listed(&format!("{one},{other}"))),
+        [tenant],
+        "others are in the default class"
+    );
     assert_eq!(found(&listed(other)), [tenant], "it is in a class with others");
     directory.tenants[0].limits = Limits::default();
     directory.keys[0].revoked_at = Some(UnixMicros(1));

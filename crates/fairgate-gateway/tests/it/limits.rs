@@ -316,8 +316,8 @@ async fn a_cap_that_a_pools_policy_cannot_hold_is_warned_of_once() {
     let _listening = tracing::subscriber::set_default(warnings.clone());
     let house = house_with(&sim.url(), |config| {
         let policy = r#"{"drr":{"by":"class","classes":[
-            {"name":"a","quantum":1,"inside":{"share":{"by":"tenant"}}},
-            {"name":"b","quantum":1,"inside":{"share":{"by":"tenant"}}}]}}"#;
+            {"name":"a","quantum":1,"inside":{"share":{"by":"tenant","inside":{"share":{"by":"key"}}}}},
+            {"name":"b","quantum":1}]}}"#;
         config.pools[0].policy = parse_policy(policy).unwrap();
     })
     .await;

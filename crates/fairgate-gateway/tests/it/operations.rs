@@ -250,7 +250,7 @@ fn served(snapshot: &fairgate_core::snapshot::Snapshot) -> u64 {
     let mut writer = Writer::new(Vec::new());
     writer.write_snapshot(snapshot).unwrap();
     let state: Value = serde_json::from_slice(&writer.into_inner()).unwrap();
-    sum_of("served", &state)
+    sum_of("served_tokens", &state)
 }
 
 fn sum_of(name: &str, value: &Value) -> u64 {

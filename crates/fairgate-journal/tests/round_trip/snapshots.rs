@@ -30,12 +30,16 @@ fn signed_wide() -> impl Strategy<Value = i128> {
 }
 
 fn node_meter() -> impl Strategy<Value = NodeMeterSnapshot> {
-    (signed_wide(), wide()).prop_map(|(volume, widest)| NodeMeterSnapshot { volume, widest })
+    (signed_wide(), signed_wide(), wide()).prop_map(|(volume, carried, widest)| NodeMeterSnapshot {
+        volume,
+        carried,
+        widest,
+    })
 }
 
 fn flow_meter() -> impl Strategy<Value = FlowMeterSnapshot> {
-    (signed_wide(), signed_wide(), wide(), wide())
-        .prop_map(|(due, got, current, worst)| FlowMeterSnapshot { due, got, current, worst })
+    (signed_wide(), signed_wide(), wide(), wide(), wide())
+        .prop_map(|(due, got, rise, fall, worst)| FlowMeterSnapshot { due, got, rise, fall, worst })
 }
 
 fn cap_use() -> impl Strategy<Value = CapUseSnapshot> {

@@ -356,7 +356,7 @@ fn raised(books: &[Books], flow: usize, hindrance: &Hindrance) -> i128 {
 fn highest(books: &[Books], flow: usize, tokens: impl Fn(usize, &Books) -> i128) -> i128 {
     let weight = books[flow].weight;
     let others = books.iter().enumerate().filter(|(k, _)| *k != flow);
-    let heights = others
-        .map(|(k, books)| (weight * tokens(k, books) + books.weight - 1) / books.weight);
+    let heights =
+        others.map(|(k, books)| (weight * tokens(k, books) + books.weight - 1) / books.weight);
     heights.max().unwrap_or(0)
 }

@@ -134,7 +134,8 @@ fn a_class_whose_worker_is_full_whenever_it_is_visited_waits_for_ever_and_the_me
             let ended = scene.in_flight()[0].to_string();
             let before = scene.granted().len();
             scene.release(&ended);
-            for id in scene.granted()[before..].to_vec() {
+            let granted: Vec<_> = scene.granted()[before..].to_vec();
+            for id in granted {
                 let worker = if id.starts_with('C') { "w1" } else { "w0" };
                 ask(&mut scene, &id[..1], worker);
             }

@@ -7,13 +7,13 @@ mod telling;
 
 use std::io::{self, Write};
 
-use fairgate_core::{Handle, Pool};
 use fairgate_core::attribute::Attributes;
 use fairgate_core::decision::{Decision, Grant, Reject, Sink};
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::explain::{Readiness, Waiting, Whereabouts};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_core::units::Micros;
+use fairgate_core::{Handle, Pool};
 
 use self::json::StoryJson;
 use self::settlement::settle;
@@ -271,11 +271,7 @@ fn waiting(pool: &Pool, id: &str) -> Option<Box<Waiting>> {
 }
 
 /// What is known of a request that waited or was in flight before the journal's first event.
-fn known_chapter(
-    request: &RequestSnapshot,
-    handle: Option<Handle>,
-    path: Vec<Level>,
-) -> Chapter {
+fn known_chapter(request: &RequestSnapshot, handle: Option<Handle>, path: Vec<Level>) -> Chapter {
     let fate = match request.flight.as_ref().zip(handle) {
         None => Fate::Waits,
         Some((flight, handle)) => Fate::Granted(Box::new(Flight {

@@ -50,7 +50,8 @@ fn service(node: &NodeFairness) -> Table {
     let mut headings = vec![node.by.name()];
     headings.extend(promises.then_some("weight"));
     headings.extend(["waiting", "in flight", "got tokens"]);
-    headings.extend(promises.then_some(["due tokens", "difference", "bound"]).into_iter().flatten());
+    headings
+        .extend(promises.then_some(["due tokens", "difference", "bound"]).into_iter().flatten());
     headings.extend(caps.then_some("cap use"));
     let mut table = Table::new(headings);
     for flow in &node.flows {
@@ -110,17 +111,35 @@ fn none() -> String {
 fn write_legend(nodes: &[NodeFairness], mut out: impl Write) -> io::Result<()> {
     let any = |is: fn(&FlowFairness) -> bool| nodes.iter().flat_map(|node| &node.flows).any(is);
     let promises = any(|flow| flow.due.is_some());
-    let off_in_drr = nodes.iter().any(|node| {
-        node.kind == "drr" && node.flows.iter().any(|flow| !flow.is_within_bound())
-    });
+    let off_in_drr = nodes
+        .iter()
+        .any(|node| node.kind == "drr" && node.flows.iter().any(|flow| !flow.is_within_bound()));
     let lines = [
-        (true, "got: tokens served: costs of granted requests, corrected to what they used when they end."),
-        (promises, "due: the part by weight of all that was served while the flow was ready, in tokens."),
-        (promises, "difference: got less due, in tokens; bound: the most that it should be, either way."),
+        (
+            true,
+            "got: tokens served: costs of granted requests, corrected to what they used when they end.",
+        ),
+        (
+            promises,
+            "due: the part by weight of all that was served while the flow was ready, in tokens.",
+        ),
+        (
+            promises,
+            "difference: got less due, in tokens; bound: the most that it should be, either way.",
+        ),
         (any(|flow| !flow.is_within_bound()), "!: outside its bound."),
-        (off_in_drr, "In drr quanta are no shares, so a class may drift; share with classes keeps the bound."),
-        (any(|flow| flow.cap_use.is_some()), "cap use: requests in flight ÷ cap, over the time in which something waited."),
-        (any(|flow| flow.lag.is_some()), "lag: how far a waiting flow is behind its node's clock, in tokens per weight; below 0 it is ahead.\nleast, most: where the policy keeps the lag, given what is in flight."),
+        (
+            off_in_drr,
+            "In drr quanta are no shares, so a class may drift; share with classes keeps the bound.",
+        ),
+        (
+            any(|flow| flow.cap_use.is_some()),
+            "cap use: requests in flight ÷ cap, over the time in which something waited.",
+        ),
+        (
+            any(|flow| flow.lag.is_some()),
+            "lag: how far a waiting flow is behind its node's clock, in tokens per weight; below 0 it is ahead.\nleast, most: where the policy keeps the lag, given what is in flight.",
+        ),
     ];
     for (_, line) in lines.iter().filter(|(is_there, _)| *is_there) {
         writeln!(out, "{line}")?;

@@ -68,6 +68,7 @@ request loud-5
 
 at 5000 µs: submitted, before this journal begins, with a cost of 1000 tokens, for tenant loud
     its path: class all
+    class all had got 2000 tokens and was due 2000: no difference, within its bound of 4001 tokens
     it waits; if nothing else came, 2 grants would come before its own: 2 requests of all (2000 tokens)
 at 195800 µs, line 6: granted after 190.8 ms
 ";

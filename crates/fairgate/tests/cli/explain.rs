@@ -37,6 +37,7 @@ fn share_in_share_with_holds_and_a_new_weight() {
         "\
 at 2 µs, line 4: submitted with a cost of 700 tokens and priority 2, for tenant chat, group g
     its path: group g → tenant chat
+    group g had got 1000 tokens and was due 1000: no difference, within its bound of 2001 tokens
     it waits, next in line for a slot
 at 3 µs, line 5: tenant chat is held
     tenant chat is held
@@ -49,12 +50,16 @@ at 7 µs, line 9: tenant chat goes on
     it waits, next in line for a slot
 at 1500 µs, line 10: granted after 1.498 ms
     group g had the lowest score: 9.000 tokens per weight (weight 100)
+      it had got 900 tokens and was due 1000: 100 fewer, within its bound of 2101 tokens
       no other flow was ready
     tenant chat had the lowest score: 0.000 tokens per weight (weight 350)
       next would have been tenant api: 9.000 tokens per weight (weight 100)
+        it had got 900 tokens and was due 1000: 100 fewer, within its bound of 2101 tokens
 at 3000000 µs, line 11: ended after 2.998 s with 1050 tokens, 350 more than its cost of 700
     group g: tokens served 900 → 1950, in flight 700 → 0; score 16.000 → 19.500 tokens per weight
+      it has got 1950 tokens and was due 1600: 350 more, within its bound of 2451 tokens
     tenant chat: tokens served 0 → 1050, in flight 700 → 0; score 2.000 → 3.000 tokens per weight
+      it has got 1050 tokens and was due 467: 583 more, within its bound of 4901 tokens
 ",
     );
 }
@@ -81,6 +86,7 @@ at 2 µs, line 5: submitted with a cost of 10 tokens, for tenant b
 at 9 µs, line 6: granted after 7 µs
     tenant b had fewer in flight than its slots, and then the lowest score: 0.000 tokens per weight (weight 100, 1 slot)
       next would have been tenant a: 2.000 tokens per weight (weight 100, 100 tokens in flight, 1 slot)
+        it had got 200 tokens and was due 200: no difference, within its bound of 201 tokens
     it is still in flight at the end of the journal
 ",
     );
@@ -90,7 +96,7 @@ at 9 µs, line 6: granted after 7 µs
 /// has 200 from the rounds before and needs eight more.
 fn rounds() -> String {
     journal(
-        r#""capacity":1,"policy":{"drr":{"by":"class","settle":true,"classes":[{"name":"fast","quantum":2000},{"name":"slow","quantum":100}]}}"#,
+        r#""capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"fast","quantum":2000},{"name":"slow","quantum":100}]}}"#,
         &[
             r#""at":0,"event":"submit","id":"z","class":"fast","cost":300"#,
             r#""at":1,"event":"submit","id":"f1","class":"fast","cost":300"#,
@@ -113,18 +119,23 @@ fn drr_visits_a_class_and_stays() {
     let visited = "\
 at 10 µs, line 7: granted after 9 µs
     class fast was next in the ring, and with one quantum more its credit covers the cost of 300: credit 0 tokens, quantum 2000
+      it had got 300 tokens and was due 300: no difference, within its bound of 4600 tokens
       next would have been class slow: credit 0 tokens, quantum 100, its first request costs 1000, 10 rounds away
 at 20 µs, line 8: ended after 10 µs with 300 tokens, exactly its cost
-    class fast: the credit stays at 1700 tokens
+    class fast: its credit stays at 1700 tokens; drr charges costs, not what was used
+      it has got 600 tokens and was due 586: 14 more, within its bound of 4600 tokens
 ";
     assert!(f1.ends_with(visited), "{f1}");
     let f2 = story(&journal, "f2");
     let stayed = "\
 at 20 µs, line 8: granted after 19 µs
     class fast kept its turn, for its credit covers the cost of 300: credit 1700 tokens, quantum 2000
+      it had got 600 tokens and was due 586: 14 more, within its bound of 4600 tokens
       next would have been class slow: credit 100 tokens, quantum 100, its first request costs 1000, 9 rounds away
+        it had got 0 tokens and was due 14: 14 fewer, within its bound of 115 tokens
 at 30 µs, line 9: ended after 10 µs with 250 tokens, 50 fewer than its cost of 300
-    class fast: credit 1400 → 1450 tokens
+    class fast: its credit stays at 1400 tokens; drr charges costs, not what was used
+      it has got 850 tokens and was due 871: 21 fewer, within its bound of 4650 tokens
 ";
     assert!(f2.ends_with(stayed), "{f2}");
 }
@@ -140,9 +151,10 @@ at 2 µs, line 6: submitted with a cost of 1000 tokens, for class slow
     it waits; if nothing else came, 3 grants would come before its own: 3 requests of fast (2500 tokens)
 at 40 µs, line 10: granted after 38 µs
     no class could pay with one quantum more, so all got 8 rounds at once; class slow was the first to cover the cost of 1000, from credit 200 tokens, quantum 100
+      it had got 0 tokens and was due 117: 117 fewer, within its bound of 195 tokens
       no other flow was ready
 at 50 µs, line 11: cancelled after 10 µs in flight; its cost of 1000 tokens stands
-    class slow: the credit stays at 0 tokens
+    class slow: nothing of it is left, so it is forgotten and starts anew if it comes back
 ",
     );
 }
@@ -173,6 +185,7 @@ at 10 µs, line 6: granted after 8 µs
       next would have been agent b: depth 1, its oldest waits 1 tick, alpha 0.25
 at 20 µs, line 7: ended after 10 µs; its cost of 1 token stands
     agent a: the pool's ticks 1 → 2
+      it has got 2 tokens
 ",
     );
     let b1 = story(&journal, "b1");
@@ -228,6 +241,7 @@ at 10 µs, line 6: granted after 9 µs, on worker w1 rank 0, past the brownout w
 at 13 µs, line 7: first token, 3 µs after the grant
 at 20 µs, line 8: ended after 10 µs with 100 tokens, exactly its cost
     tenant b: tokens served 0 → 100, in flight 100 → 0; score 1.000 → 1.000 tokens per weight
+      it has got 100 tokens and was due 100: no difference, within its bound of 201 tokens
 ",
     );
 }
@@ -241,6 +255,7 @@ fn refusals_name_their_reason() {
         "\
 at 2 µs, line 4: submitted with a cost of 1 token, for tenant a
     its path: tenant a
+    tenant a had got 1 token and was due 1: no difference, within its bound of 2 tokens
     tenant a is at its cap: 1 in flight of 1
     it waits; if nothing else came, 1 grant would come before its own: 1 request of b (100 tokens)
 at 10 µs, line 6: worker w1 is added or changed
@@ -297,6 +312,7 @@ at 94700 µs, line 15: granted after 74.7 ms
     let ended = "\
 at 124700 µs: ended after 30 ms; its cost of 300 tokens stands
     tenant quiet: tokens served 0 → 300, in flight 300 → 0; score 3.000 → 3.000 tokens per weight
+      it has got 300 tokens and was due 118: 182 more, within its bound of 1301 tokens
 ";
     assert!(story.ends_with(ended), "{story}");
     let loud = told("loud-12");
@@ -381,12 +397,12 @@ fn json_has_the_numbers() {
     assert_eq!(why["standing"]["deficit_tokens"], 1700);
     assert_eq!(why["runner_up"]["flow"], "slow");
     assert_eq!(why["runner_up"]["standing"]["rounds_needed"], 9);
-    let settled = json!([{
-        "by": "class", "flow": "fast",
-        "before": { "deficit_tokens": 1400 }, "after": { "deficit_tokens": 1450 },
-    }]);
-    let end = json!({ "at": 30, "line": 9, "event": "release", "tokens": 250, "settled": settled });
-    assert_eq!(outcome["end"], end);
+    let end = &outcome["end"];
+    assert_eq!((&end["at"], &end["line"], &end["tokens"]), (&json!(30), &json!(9), &json!(250)));
+    let [before, after] = ["before", "after"].map(|when| &end["settled"][0][when]);
+    // What was used corrects what the class got, not its credit.
+    assert_eq!((&before["deficit_tokens"], &before["got_tokens"]), (&json!(1400), &json!(900)));
+    assert_eq!((&after["deficit_tokens"], &after["got_tokens"]), (&json!(1400), &json!(850)));
 }
 
 #[test]
@@ -406,8 +422,10 @@ fn json_has_every_outcome() {
     assert_eq!(outcome("p2"), rejected);
     let granted = outcome("b1");
     assert_eq!(granted["first_token"], json!({ "at": 13, "line": 7 }));
-    let books =
-        json!({ "score_tokens_per_weight": "1.000", "served_tokens": 100, "pending_tokens": 0 });
+    let books = json!({
+        "score_tokens_per_weight": "1.000", "served_tokens": 100, "pending_tokens": 0,
+        "got_tokens": 100, "due_tokens": 100, "bound_tokens": 201,
+    });
     assert_eq!(granted["end"]["settled"][0]["after"], books);
     assert_eq!(outcome("a1")["end"], Value::Null);
 }

@@ -21,11 +21,18 @@ fn every_backlogged_flow_has_its_lag_and_its_bound() {
     let table = fairgate(&["replay", &backlog(r#"{"share":{"by":"tenant"}}"#), "--fairness"]).ok();
     let expected = "\
 share by tenant at the root
-tenant  weight  waiting  in_flight    lag  least   most
-a          100        1       1  0.000  0.000  5.000
-b          100        1       0  0.000  0.000  0.000
+tenant  weight  waiting  in flight  got tokens  due tokens  difference  bound
+a          100        1          1         500         500           0   1001
+b          100        1          0           0           0           0    501
 
-lag: what the flow is owed, in tokens per weight; below 0 it is ahead of its share.
+tenant    lag  least   most
+a       0.000  0.000  5.000
+b       0.000  0.000  0.000
+
+got: tokens served: costs of granted requests, corrected to what they used when they end.
+due: the part by weight of all that was served while the flow was ready, in tokens.
+difference: got less due, in tokens; bound: the most that it should be, either way.
+lag: how far a waiting flow is behind its node's clock, in tokens per weight; below 0 it is ahead.
 least, most: where the policy keeps the lag, given what is in flight.
 ";
     assert_eq!(table, expected);
@@ -36,20 +43,30 @@ fn json_says_the_same() {
     let journal = backlog(r#"{"share":{"by":"tenant"}}"#);
     let report = fairgate(&["replay", &journal, "--fairness", "--json"]).ok();
     let report: Value = serde_json::from_str(&report).expect("it is JSON");
-    let flow = |name: &str, in_flight: u64, most: &str| {
+    let flow = |name: &str, in_flight: u64, got: u64, most: &str| {
         json!({
             "flow": name, "weight": 100, "waiting": 1, "in_flight": in_flight,
+            "got_tokens": got, "due_tokens": got, "difference_tokens": 0, "bound_tokens": got + 501,
+            "within_bound": true,
             "lag_tokens_per_weight": "0.000",
-            "bound_tokens_per_weight": { "least": "0.000", "most": most },
+            "lag_bound_tokens_per_weight": { "least": "0.000", "most": most },
         })
     };
-    let flows = [flow("a", 1, "5.000"), flow("b", 0, "0.000")];
+    let flows = [flow("a", 1, 500, "5.000"), flow("b", 0, 0, "0.000")];
     assert_eq!(report, json!([{ "path": [], "kind": "share", "by": "tenant", "flows": flows }]));
 }
 
 #[test]
-fn where_nothing_waits_it_says_so() {
+fn a_load_node_promises_no_shares_and_shows_what_was_got() {
     let journal = backlog(r#"{"load":{"by":"tenant"}}"#);
     let text = fairgate(&["replay", &journal, "--fairness"]).ok();
-    assert_eq!(text, "at the end nothing waits in a share or drr node\n");
+    let expected = "\
+load by tenant at the root
+tenant  waiting  in flight  got tokens
+a             1          1         500
+b             1          0           0
+
+got: tokens served: costs of granted requests, corrected to what they used when they end.
+";
+    assert_eq!(text, expected);
 }

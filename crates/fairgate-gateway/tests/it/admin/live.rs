@@ -56,7 +56,14 @@ async fn the_live_view_shows_who_has_what_and_is_due_what() {
         let number = |field: &str| flow[field].as_i64().expect("a number");
         assert!(number("lag_floor_tokens") <= number("lag_tokens"), "{flow}");
         assert!(number("lag_tokens") <= number("lag_bound_tokens"), "{flow}");
+        let difference = number("difference_tokens");
+        assert_eq!(difference, number("got_tokens") - number("due_tokens"), "{flow}");
+        assert!(difference.abs() <= number("bound_tokens"), "{flow}");
+        assert_eq!((&flow["within_bound"], &flow["cap_use"]), (&json!(true), &json!(null)));
     }
+    // b1 used 400 more than its cost; nobody else was ready when the next was granted, so that was its due too.
+    assert_eq!((&small["got_tokens"], &small["due_tokens"]), (&json!(3400), &json!(3400)));
+    assert_eq!((&big["got_tokens"], &big["due_tokens"]), (&json!(0), &json!(0)));
     let batch = find(&view["tenants"], "tenant_id", "batch");
     assert_eq!((&batch["fairshare_group"], &batch["weight"]), (&json!("small"), &json!(100)));
     assert_eq!(batch["weight_share"], small["weight_share"], "it is alone in its group");
@@ -161,6 +168,20 @@ async fn metrics_show_the_pools_and_name_tenants_to_the_admin_only() {
     assert!(text.contains(r#"fairgate_tenant_lag_tokens{pool="sim",tenant="chat"}"#), "{text}");
     assert!(text.contains(r#"fairgate_pool_lag_bound_used_ratio{pool="sim"}"#));
     assert!(text.contains("fairgate_resident_memory_bytes "));
+    for line in [
+        r#"fairgate_pool_outside_bound_flows{pool="sim"} 0"#,
+        r#"fairgate_tenant_got_tokens{pool="sim",tenant="batch"} 20"#,
+        r#"fairgate_tenant_got_tokens{pool="sim",tenant="chat"} 0"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    for series in [
+        r#"fairgate_pool_difference_tokens{pool="sim"}"#,
+        r#"fairgate_tenant_due_tokens{pool="sim",tenant="batch"}"#,
+        r#"fairgate_tenant_difference_bound_tokens{pool="sim",tenant="batch"}"#,
+    ] {
+        assert!(text.contains(series), "{series} is not in\n{text}");
+    }
     let open = it.send(request(None, "GET", "/metrics", json!(null))).await;
     assert_eq!(open.status.as_u16(), 200);
     assert!(!open.text.contains("chat") && !open.text.contains("batch"));

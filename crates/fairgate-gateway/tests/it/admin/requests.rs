@@ -1,5 +1,7 @@
 //! Where requests are, for the admin and for tenants.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::Fixture;
@@ -47,13 +49,44 @@ async fn a_request_is_told_what_is_ahead_of_it() {
     assert_eq!(not_own.refused(404), "not_found");
 
     let first = it.get("/api/v1/requests/c1").await.expect(200);
-    assert_eq!((&first["state"], &first["request"]["worker"]), (&json!("in_flight"), &json!("sim")));
+    assert_eq!(
+        (&first["state"], &first["request"]["worker"]),
+        (&json!("in_flight"), &json!("sim"))
+    );
     assert_eq!(first["story"], json!(["it has its slot, on worker sim"]));
 
     drop(in_flight);
     drop(second.await.expect("granted"));
     drop(third.await.expect("granted"));
     assert_eq!(it.get("/api/v1/requests/c2").await.refused(404), "not_found");
+}
+
+#[tokio::test]
+async fn a_waiting_request_is_told_what_its_flows_got_and_were_due() {
+    let (it, chat, _) = waiting().await;
+    it.patch("/api/v1/tenants/chat", json!({"limits": {"in_flight": 1}})).await.expect(200);
+    let _in_flight = it.submit("c1", "a", "chat", 100).await.expect("granted");
+    let asking = it.submit("c2", "a", "chat", 50);
+    it.until(1, 1).await;
+    // A cap is used while something waits below it, and time must have passed.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    it.post("/api/v1/pools/sim/resume", json!({"by": "group", "flow": "a"})).await.expect(200);
+    let found = it.get("/api/v1/requests/c2").await.expect(200);
+    let tenant = &found["waiting"]["levels"][1];
+    assert_eq!(tenant["readiness"], "at_cap");
+    assert_eq!((&tenant["got_tokens"], &tenant["due_tokens"]), (&json!(100), &json!(100)));
+    assert_eq!((&tenant["difference_tokens"], &tenant["within_bound"]), (&json!(0), &json!(true)));
+    assert_eq!(tenant["cap_use"], 1.0);
+    let story = found["story"].as_array().expect("sentences");
+    for sentence in [
+        "tenant chat got 100 tokens so far and was due 100: no difference, within its bound of 201 tokens",
+        "tenant chat used 100.0 % of its cap while something of it waited",
+    ] {
+        assert!(story.contains(&json!(sentence)), "{sentence} is not in {story:#?}");
+    }
+    let me = it.as_key(&chat, "GET", "/api/v1/me", json!(null)).await.expect(200);
+    assert_eq!(me["pools"][0]["got_tokens"], 100);
+    asking.abort();
 }
 
 #[tokio::test]

@@ -32,8 +32,8 @@ const SHARE_FLOW: &[&str] = &[
 ];
 const LOAD_FLOW: &[&str] = &["got_tokens"];
 const BOUND: &[&str] = &["fallen", "rise", "ended"];
-const NODE_METER: &[&str] = &["volume", "widest"];
-const FLOW_METER: &[&str] = &["due", "got_tokens", "current_tokens", "worst_tokens"];
+const NODE_METER: &[&str] = &["volume", "carried_tokens", "widest"];
+const FLOW_METER: &[&str] = &["due", "got_tokens", "rise_tokens", "fall_tokens", "worst_tokens"];
 const CAP_USE: &[&str] = &["used_slot_us", "allowed_slot_us"];
 
 /// Reads a node: what kind it is, its counters and its flows.
@@ -176,9 +176,10 @@ fn bound(cursor: &mut Cursor<'_>) -> Result<(u128, u64, u128), Fault> {
 
 fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
     let mut meter = NodeMeterSnapshot::default();
-    cursor.record(NODE_METER, 2, |field, cursor| {
+    cursor.record(NODE_METER, 3, |field, cursor| {
         match field {
             "volume" => meter.volume = signed_wide(cursor)?,
+            "carried_tokens" => meter.carried = signed_wide(cursor)?,
             _ => meter.widest = wide(cursor)?,
         }
         Ok(())
@@ -188,11 +189,12 @@ fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
 
 fn flow_meter(cursor: &mut Cursor<'_>) -> Result<FlowMeterSnapshot, Fault> {
     let mut meter = FlowMeterSnapshot::default();
-    cursor.record(FLOW_METER, 4, |field, cursor| {
+    cursor.record(FLOW_METER, 5, |field, cursor| {
         match field {
             "due" => meter.due = signed_wide(cursor)?,
             "got_tokens" => meter.got = signed_wide(cursor)?,
-            "current_tokens" => meter.current = wide(cursor)?,
+            "rise_tokens" => meter.rise = wide(cursor)?,
+            "fall_tokens" => meter.fall = wide(cursor)?,
             _ => meter.worst = wide(cursor)?,
         }
         Ok(())

@@ -101,6 +101,7 @@ fn share_flow(json: &mut Json, flow: &ShareFlowSnapshot) {
 fn node_meter(json: &mut Json, meter: &NodeMeterSnapshot) {
     json.name("meter").object(|json| {
         json.wide_field("volume", meter.volume);
+        json.wide_field("carried_tokens", meter.carried);
         json.wide_field("widest", meter.widest);
     });
 }
@@ -109,7 +110,8 @@ fn flow_meter(json: &mut Json, meter: &FlowMeterSnapshot) {
     json.name("meter").object(|json| {
         json.wide_field("due", meter.due);
         json.wide_field("got_tokens", meter.got);
-        json.wide_field("current_tokens", meter.current);
+        json.wide_field("rise_tokens", meter.rise);
+        json.wide_field("fall_tokens", meter.fall);
         json.wide_field("worst_tokens", meter.worst);
     });
 }

@@ -46,9 +46,8 @@ pub(crate) fn settle(
     attributes: &Attributes,
 ) -> Vec<Settled> {
     let mut copy = pool.clone();
-    let mut applied = |event| {
-        copy.apply(at, event, &mut Vec::new()).map(|()| (copy.snapshot(), copy.fairness()))
-    };
+    let mut applied =
+        |event| copy.apply(at, event, &mut Vec::new()).map(|()| (copy.snapshot(), copy.fairness()));
     let before = applied(Event::Capacity { slots: 0 });
     let after = applied(end.clone());
     let (Ok(before), Ok(after)) = (before, after) else { return Vec::new() };
@@ -103,11 +102,7 @@ fn kept(node: &Node, counters: &NodeSnapshot, name: &str, snapshot: &Snapshot) -
 }
 
 /// The weight that an event gave a flow.
-fn weight(
-    said: &[(Attribute, Box<str>, Weight)],
-    wanted: Attribute,
-    name: &str,
-) -> Option<Weight> {
+fn weight(said: &[(Attribute, Box<str>, Weight)], wanted: Attribute, name: &str) -> Option<Weight> {
     let found = said.iter().find(|(by, flow, _)| *by == wanted && **flow == *name);
     found.map(|(_, _, weight)| *weight)
 }

@@ -88,6 +88,12 @@ fn submitted(text: &mut String, chapter: &Chapter) {
     let flows: Vec<String> = chapter.path.iter().map(|l| flow(l.by, &l.flow)).collect();
     detail(text, &format!("its path: {}", flows.join(" → ")));
     if let Some(waiting) = &chapter.arrival {
+        for level in &waiting.levels {
+            if let Some(meter) = metered(&level.standing) {
+                let flow = flow(level.by, &level.flow);
+                detail(text, &format!("{flow} had {}", got_beside_due(meter.got, Some(meter.due))));
+            }
+        }
         tell_waiting(text, waiting);
     }
 }
@@ -102,10 +108,6 @@ fn tell_waiting(text: &mut String, waiting: &Waiting) {
     for (depth, level) in waiting.levels.iter().enumerate() {
         if let Some(obstacle) = obstacle(level, depth == innermost) {
             detail(text, &obstacle);
-        }
-        if let Some(meter) = metered(&level.standing) {
-            let flow = flow(level.by, &level.flow);
-            detail(text, &format!("{flow} has {}", got_beside_due(meter.got, Some(meter.due))));
         }
     }
     let place = match waiting.place {
@@ -137,7 +139,9 @@ fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
         (Readiness::AtCap, Standing::Share { cap: Some(cap), .. }) => {
             Some(format!("{flow} is at its cap: {} in flight of {cap}", level.in_flight))
         }
-        (Readiness::AtCap, _) => Some(format!("{flow} is at its cap: {} in flight", level.in_flight)),
+        (Readiness::AtCap, _) => {
+            Some(format!("{flow} is at its cap: {} in flight", level.in_flight))
+        }
         (Readiness::Blocked, _) if has_queue => {
             Some(format!("{flow} is blocked: no worker is open for what is first in it"))
         }
@@ -284,7 +288,9 @@ fn ended(ending: &Ending, after: Span, cost: Tokens) -> String {
 fn books(settled: &Settled) -> String {
     let flow = flow(settled.level.by, &settled.level.flow);
     let Some(after) = &settled.after else {
-        return format!("{flow}: nothing of it is left, so it is forgotten and starts anew if it comes back");
+        return format!(
+            "{flow}: nothing of it is left, so it is forgotten and starts anew if it comes back"
+        );
     };
     match (&settled.before.kept, &after.kept) {
         (
@@ -295,7 +301,9 @@ fn books(settled: &Settled) -> String {
              score {score} → {then_score} tokens per weight"
         ),
         (Kept::Drr { deficit }, Kept::Drr { deficit: then }) if deficit == then => {
-            format!("{flow}: its credit stays at {deficit} tokens; drr charges costs, not what was used")
+            format!(
+                "{flow}: its credit stays at {deficit} tokens; drr charges costs, not what was used"
+            )
         }
         (Kept::Drr { deficit }, Kept::Drr { deficit: then }) => {
             format!("{flow}: credit {deficit} → {then} tokens")

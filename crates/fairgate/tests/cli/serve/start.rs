@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::{fs, process};
 
-use super::running::{Folder, Gateway, Model, one_pool};
+use super::running::{Folder, Gateway, Model, one_pool, until};
 use crate::run::{command, fairgate, finished};
 
 #[test]
@@ -71,6 +71,57 @@ fn what_the_admin_commands_need_is_printed() {
     let script = format!("{}\n{} group list", exports.join("\n"), env!("CARGO_BIN_EXE_fairgate"));
     let run = process::Command::new("sh").args(["-c", &script]).current_dir("/").output();
     assert_eq!(finished(run.expect("a shell runs")).ok(), "group  weight  created\n");
+}
+
+/// A state as the first edition of the scheduler's rules wrote it.
+const FIRST_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now":5,"ticks":0,"next_seq":0,"grants":0,"capacity":1,"policy":{"share":{"by":"tenant"}},"holds":[],"weights":[],"caps":[],"requests":[],"root":{"share":{"virtual_time":"0","rises":0,"flows":{}}}}}
+"#;
+
+#[test]
+fn a_state_file_of_the_first_edition_is_refused_with_what_to_do() {
+    let folder = Folder::new();
+    let mut gateway = Gateway::embedded(&folder);
+    gateway.signal("TERM");
+    assert!(gateway.ended().success());
+    let states = fs::read_dir(folder.join("data/state")).expect("a folder");
+    let state = states.map(|entry| entry.expect("a file").path()).next().expect("a state file");
+    fs::write(&state, FIRST_EDITION).expect("a file");
+    let data = folder.join("data").display().to_string();
+    let run = fairgate(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &data]);
+    assert_eq!(run.status, 1);
+    let file = state.display();
+    let expected = [
+        format!("state file {file}: line 1: field \"snapshot\": is of the first edition"),
+        "Move the file away to start without it: the pool's scores then start at 0".to_owned(),
+    ];
+    for part in expected {
+        assert_eq!(run.stderr.matches(&part).count(), 1, "{}", run.stderr);
+    }
+    assert_eq!(fs::read_to_string(&state).expect("a file"), FIRST_EDITION, "it is left alone");
+    fs::rename(&state, folder.join("moved-away")).expect("it can be moved");
+    let gateway = Gateway::embedded(&folder);
+    assert_eq!(gateway.chat(&gateway.key("demo"), "Hello").status, 200);
+}
+
+#[test]
+fn what_flows_got_survives_a_restart() {
+    let folder = Folder::new();
+    let mut gateway = Gateway::embedded(&folder);
+    let key = gateway.first_key();
+    for _ in 0..3 {
+        assert_eq!(gateway.chat(&key, "Hello").status, 200);
+    }
+    // The live view may be a fifth of a second old.
+    let got = |gateway: &Gateway| {
+        let live = gateway.json(&["live"]);
+        let pool = &live["pools"][0];
+        (pool["global_in_flight"] == 0).then(|| pool["tenants"][0]["got_tokens"].as_i64()).flatten()
+    };
+    let before = until("all has ended", || got(&gateway).filter(|got| *got > 0));
+    gateway.signal("TERM");
+    assert!(gateway.ended().success());
+    let gateway = Gateway::embedded(&folder);
+    assert_eq!(got(&gateway), Some(before));
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! What the page promises, held against what the flows got.
+
+use fairgate_core::event::{PoolConfig, WorkerChange};
+use fairgate_core::policy::Node;
+use fairgate_journal::{Reader, Start, parse_policy};
+use fairgate_testkit::seeds::announce;
+
+use super::closed_loop::{ClosedLoop, Estimate, Outcome, Sender};
+use super::page::{Flow, Kept, Promise, Recipe, attributes, holds, recipes, text};
+use super::sizes::Traces;
+
+const SLOTS: u64 = 8;
+/// More than a sender can have in flight.
+const CLIENTS: usize = 12;
+const ENDS: usize = 12_000;
+
+/// What all senders say their requests cost, but the first in the last of these.
+const ESTIMATES: [(Estimate, Estimate); 4] = [
+    (Estimate::Exact, Estimate::Exact),
+    (Estimate::Noisy, Estimate::Noisy),
+    (Estimate::Learned, Estimate::Learned),
+    (Estimate::Times(4), Estimate::Exact),
+];
+
+#[test]
+fn every_recipe_keeps_its_promises() {
+    let traces = Traces::load();
+    let page = text();
+    let promised: Vec<Recipe> =
+        recipes(&page).into_iter().filter(|recipe| !recipe.promises.is_empty()).collect();
+    assert!(promised.len() >= 8, "the promises were found: {}", promised.len());
+    for recipe in promised {
+        for line in check(&recipe, &traces) {
+            announce(&line);
+        }
+    }
+}
+
+/// A policy without a promise would be one that no test runs. Only drr promises nothing.
+#[test]
+fn every_policy_of_the_page_promises_something_but_drr() {
+    for Recipe { line, is_header, text, promises } in recipes(&text()) {
+        if is_header {
+            continue;
+        }
+        let policy = parse_policy(&text).unwrap_or_else(|e| panic!("line {line}: {e}"));
+        let is_drr = policy.root().kind() == "drr";
+        assert_eq!(promises.is_empty(), is_drr, "line {line}: a promise below drr, or none");
+    }
+}
+
+/// Runs a recipe with each kind of estimate, both ways round of sizes, and with each limit on what is in flight.
+fn check(recipe: &Recipe, traces: &Traces) -> Vec<String> {
+    let flows = leaves(&recipe.promises);
+    let mut worst = vec![0.0f64; recipe.promises.len()];
+    for config in configs(recipe) {
+        for (estimates, swapped) in ESTIMATES.into_iter().flat_map(|e| [(e, false), (e, true)]) {
+            let senders = senders(&flows, estimates, swapped, traces);
+            let mut pool = ClosedLoop::start(config.clone(), &senders);
+            pool.run(ENDS);
+            let how = || {
+                let workers = &config.workers;
+                format!("{estimates:?}, sizes swapped: {swapped}, workers: {workers:?}")
+            };
+            if meter_is_exact(&config) {
+                let outside = outside_bounds(&pool);
+                assert!(outside.is_empty(), "line {}: {outside:?}; {}", recipe.line, how());
+            }
+            for (promise, worst) in recipe.promises.iter().zip(&mut worst) {
+                let deviation = deviation(promise, &flows, pool.outcomes());
+                let said = &promise.text;
+                assert!(deviation <= allowed(promise), "{said}: {deviation:.2}; {}", how());
+                *worst = worst.max(deviation);
+            }
+        }
+    }
+    let report = |(promise, worst): (&Promise, f64)| {
+        format!("line {}: {}: at most {worst:.2}", recipe.line, promise.text)
+    };
+    recipe.promises.iter().zip(worst).map(report).collect()
+}
+
+/// Whether what the pool says is due can be held against what its flows got: not where a partition divides slots.
+fn meter_is_exact(config: &PoolConfig) -> bool {
+    !matches!(&**config.policy.root(), Node::Share(share) if share.partition)
+}
+
+/// The flows that no other flow of these promises is inside of: those that send.
+fn leaves(promises: &[Promise]) -> Vec<Flow> {
+    let mut leaves: Vec<Flow> = Vec::new();
+    for flow in promises.iter().flat_map(|promise| &promise.flows) {
+        let others = promises.iter().flat_map(|promise| &promise.flows);
+        let is_leaf = !others.into_iter().any(|other| other != flow && holds(flow, other));
+        if is_leaf && !leaves.contains(flow) {
+            leaves.push(flow.clone());
+        }
+    }
+    leaves
+}
+
+fn configs(recipe: &Recipe) -> Vec<PoolConfig> {
+    if recipe.is_header {
+        let (start, _) = Reader::open(recipe.text.as_bytes()).expect("a header");
+        let Start::Fresh(config) = start else { panic!("the page's journals begin empty") };
+        assert!(config.capacity < CLIENTS as u64, "a sender must not have everything in flight");
+        return vec![config];
+    }
+    let policy = parse_policy(&recipe.text).expect("a good policy");
+    let worker = WorkerChange { name: "w".into(), slots: Some(SLOTS), ..WorkerChange::default() };
+    let slots = PoolConfig { workers: vec![worker], ..PoolConfig::new(1000, policy.clone()) };
+    vec![PoolConfig::new(SLOTS, policy), slots]
+}
+
+/// One after the other with sizes of the one trace and of the other, from different places in it.
+fn senders(
+    flows: &[Flow],
+    (first, others): (Estimate, Estimate),
+    swapped: bool,
+    traces: &Traces,
+) -> Vec<Sender> {
+    let sender = |(i, flow): (usize, &Flow)| {
+        let is_code = (i % 2 == 1) != swapped;
+        let mut sizes = if is_code { traces.code.clone() } else { traces.conversation.clone() };
+        let start = sizes.len() * i / flows.len();
+        sizes.rotate_left(start);
+        let estimate = if i == 0 { first } else { others };
+        Sender { attributes: attributes(flow), clients: CLIENTS, sizes, estimate }
+    };
+    flows.iter().enumerate().map(sender).collect()
+}
+
+/// The flows of share nodes that are further from their due than they should be, by the pool's own account.
+fn outside_bounds(pool: &ClosedLoop) -> Vec<String> {
+    let nodes = pool.pool().fairness().into_iter().filter(|node| node.kind == "share");
+    let outside = nodes.flat_map(|node| node.flows).filter(|flow| !flow.is_within_bound());
+    outside.map(|flow| format!("{} got {}, {:?}", flow.name, flow.got, flow.due)).collect()
+}
+
+/// The largest distance of a flow's part from what it is promised, in percent of that; or the longest wait.
+fn deviation(promise: &Promise, senders: &[Flow], outcomes: &[Outcome]) -> f64 {
+    let sum = |flow: &Flow, of: fn(&Outcome) -> f64| {
+        let inside = senders.iter().zip(outcomes).filter(|(sender, _)| holds(flow, sender));
+        inside.map(|(_, outcome)| of(outcome)).sum::<f64>()
+    };
+    let (ratio, of): (_, fn(&Outcome) -> f64) = match &promise.kept {
+        Kept::Tokens { ratio, .. } => (ratio, |outcome| outcome.tokens as f64),
+        Kept::Slots { ratio, .. } => (ratio, |outcome| outcome.slot_us as f64),
+        Kept::LongestWait { .. } => {
+            let longest = outcomes.iter().map(|outcome| outcome.longest_wait_ticks).max();
+            return longest.unwrap_or(0) as f64;
+        }
+    };
+    assert_eq!(ratio.len(), promise.flows.len(), "{}", promise.text);
+    let got: Vec<f64> = promise.flows.iter().map(|flow| sum(flow, of)).collect();
+    let (all, whole) = (got.iter().sum::<f64>(), ratio.iter().sum::<f64>());
+    let off = got.iter().zip(ratio).map(|(got, part)| (got * whole / (all * part) - 1.0).abs());
+    off.fold(0.0, f64::max) * 100.0
+}
+
+fn allowed(promise: &Promise) -> f64 {
+    match promise.kept {
+        Kept::Tokens { within_percent, .. } | Kept::Slots { within_percent, .. } => within_percent,
+        Kept::LongestWait { ticks } => ticks as f64,
+    }
+}
