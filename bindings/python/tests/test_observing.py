@@ -125,7 +125,9 @@ async def test_what_an_agent_got_stands_beside_what_it_was_due() -> None:
     after = scheduler.snapshot().agents
     assert after["a"].service is not None and after["b"].service is not None
     assert (after["a"].service.got, after["b"].service.got) == (1 + 20 * 40, 20 * 130)
-    assert after["a"].service.due + after["b"].service.due in range(after["a"].service.got + 20 * 130 - 2, 3402)
+    # What the last request used beyond its cost, 30 tokens, is divided at the next grant, which never comes.
+    got = after["a"].service.got + after["b"].service.got
+    assert got - 30 - (after["a"].service.due + after["b"].service.due) in range(-2, 3)
 
 
 async def test_the_load_function_promises_no_shares() -> None:

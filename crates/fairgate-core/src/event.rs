@@ -11,7 +11,7 @@ use crate::units::{BurstSeconds, Micros, PerMinute, TaskWeight, Tokens, Weight};
 /// How a pool starts: its capacity, its policy and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// How many requests may fly at once.
+    /// How many requests may be in flight at once.
     pub capacity: u64,
     /// Who goes next.
     pub policy: Policy,
@@ -77,7 +77,7 @@ pub enum Event {
     },
     /// The pool has another number of slots.
     Capacity {
-        /// How many requests may fly from now on.
+        /// How many requests may be in flight from now on.
         slots: u64,
     },
     /// Time goes on.
@@ -99,7 +99,7 @@ pub enum Event {
         by: Attribute,
         /// The flow's name.
         flow: Box<str>,
-        /// How many of its requests may fly; any number where absent.
+        /// How many of its requests may be in flight; any number where absent.
         slots: Option<u64>,
     },
     /// A worker comes, changes or goes.
@@ -114,7 +114,7 @@ pub enum Event {
 /// A request that asks for a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submit {
-    /// Its name, unique among what waits and flies.
+    /// Its name, unique among what waits and what is in flight.
     pub id: Arc<str>,
     /// Who it belongs to.
     pub attributes: Attributes,
@@ -207,7 +207,7 @@ pub enum WorkerState {
     Up,
     /// It takes nothing new for now; requests may wait for it.
     Overloaded,
-    /// It takes nothing; what flies on it goes on.
+    /// It takes nothing; what is in flight on it goes on.
     Drain,
     /// It is forgotten.
     Gone,
