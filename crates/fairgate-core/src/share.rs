@@ -47,7 +47,8 @@
 //! # The bound
 //! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after it
 //! scoreᵢ − scoreⱼ ≤ cᵢ/wᵢ. Until the next grant of *i* that distance grows only by what ends otherwise than
-//! estimated: overruns of *i*, refunds of *j*. So with e the errors that end between two grants of a flow,
+//! estimated: overruns of *i*, refunds of *j*. Both are bounded by what the two have in flight. So with e the largest sum
+//! of overruns, or of refunds, of requests of a flow that were in flight together,
 //!
 //! ```text
 //!     | scoreᵢ − scoreⱼ | ≤ (cᵢ + eᵢ)/wᵢ + (cⱼ + eⱼ)/wⱼ
