@@ -49,6 +49,7 @@ async def test_what_a_program_lived_through_is_what_a_replay_decides(
     journal = tmp_path / "journal.jsonl"
     scheduler = fairgate.Scheduler(2, max_waiting=10, journal=journal, **policy)
     lived: list[tuple[str, str]] = []
+    left: set[str] = set()
 
     async def call(agent: str) -> None:
         slot = scheduler.slot(
@@ -69,6 +70,9 @@ async def test_what_a_program_lived_through_is_what_a_replay_decides(
             lived.append((refused.reason, slot.id))
         except fairgate.SlotTimeout:
             pass
+        except asyncio.CancelledError:
+            left.add(slot.id)
+            raise
 
     tasks = []
     for _ in range(300):
@@ -92,12 +96,14 @@ async def test_what_a_program_lived_through_is_what_a_replay_decides(
     scheduler.flush_journal()
 
     decided = replay(fairgate_binary, journal)
-    # A request that is cancelled as it is granted lives through nothing; everybody else as decided.
+    # A request that is cancelled just as it is granted or refused never hears of it; all others do.
     grants = [d["id"] for d in decided if d["decision"] == "grant"]
     assert set(grants) >= {id for what, id in lived if what == "grant"}
     assert len(grants) == sum(a.grants for a in scheduler.snapshot().agents.values())
     refused = {d["id"]: d["reason"] for d in decided if d["decision"] == "reject"}
-    assert refused == {id: what for what, id in lived if what != "grant"}
+    heard = {id: what for what, id in lived if what != "grant"}
+    assert refused.items() >= heard.items()
+    assert refused.keys() - heard.keys() <= left
 
 
 async def test_the_order_of_grants_and_the_waits_are_replayed_exactly(
