@@ -33,8 +33,9 @@
 //!   most two for each permit (first token, end) and one for each admission that was left, and an admission had a
 //!   turn. Letters are read in order, so what an unread one is about was live, or had a turn, when the oldest unread
 //!   one was sent: at most 3 × (`max_queue` + capacity + turns) are unread at once.
-//! - Flows: one for each value of an attribute that the policy shares by. The pool keeps a flow for ever, so a caller
-//!   that lets clients choose such values must bound how many there can be.
+//! - Flows: one for each value of an attribute that the policy shares by. The pool forgets an idle flow once nothing of it
+//!   matters any more; a `share` flow that is ahead of virtual time is kept until virtual time has passed it. So a caller
+//!   that lets clients choose such values must bound how many there can be at once.
 //! - The text of one submit: [`MAX_SUBMIT_TEXT_BYTES`].
 //! - Copies of the pool for [`Gate::whereabouts`]: one at a time.
 //! - The journal: [`JournalOptions::buffer_bytes_max`] of lines or one batch, whichever is more, and at most one

@@ -84,7 +84,11 @@ impl Permit {
         self.end(Some(tokens_so_far), How::Failed);
     }
 
-    /// The request never ran: the slot goes back, and nothing is charged.
+    /// The request never ran: the slot goes back, with 0 tokens used.
+    ///
+    /// A `share` node counts 1 token for it, the least for a request that was granted, and so does the meter of what its
+    /// flows got. A `drr` class has paid the cost at the grant and does not get it back. A worker's token rate gets back
+    /// what the grant took, or all but what [`note_quota`](Self::note_quota) said; its request rate gets nothing back.
     pub fn give_back(mut self) {
         self.end(Some(Tokens(0)), How::GivenBack);
     }
