@@ -58,7 +58,7 @@
 use alloc::vec::Vec;
 
 use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, Touched, View};
-use crate::meter::{FlowMeter, NodeMeter};
+use crate::meter::{FlowMeter, NodeMeter, Presence};
 use crate::requests::Request;
 use crate::rounds::{MOST, Rounds};
 use crate::units::{Tokens, Weight};
@@ -363,7 +363,8 @@ impl Arbiter for Drr {
         self.touch(class);
         let state = &mut self.classes[class as usize];
         state.head = view.head;
-        self.meter.set_ready(&mut state.meter, state.quantum, view.head.is_some());
+        let presence = Presence::of(view.waiting > 0, view.head.is_some());
+        self.meter.see(class, &mut state.meter, state.quantum, presence);
         self.enter(class);
     }
 
@@ -403,14 +404,14 @@ impl Arbiter for Drr {
 
     fn settle(&mut self, class: Local, ended: Ended) -> Touched {
         let state = &mut self.classes[class as usize];
-        self.meter.settle(&mut state.meter, state.quantum, ended.error());
+        self.meter.settle(class, &mut state.meter, state.quantum, ended.error());
         Touched::Nothing
     }
 
     fn reweigh(&mut self, class: Local, quantum: Weight) {
         self.touch(class);
         let state = &mut self.classes[class as usize];
-        self.meter.reweigh(&mut state.meter, state.quantum, quantum);
+        self.meter.reweigh(class, &mut state.meter, state.quantum, quantum);
         state.quantum = quantum;
         self.enter(class);
     }

@@ -2,8 +2,9 @@
 //!
 //! A flow is forgotten where it has no requests, its node would set it anew on its return (a share flow below virtual
 //! time, any load or drr flow) and what is inside it is as a fresh copy would be. Nothing that is forgotten could change a
-//! decision; only its meter is lost. So a share flow that the policy lists, or to which an event gave a weight or a cap,
-//! is kept once it was served: there are few of these, and their meters are worth keeping.
+//! decision; only its meter is lost. So a share or drr flow that the policy lists, or to which an event gave a weight or
+//! a cap, is kept once it was served, where all flows around it are listed too: there are few of these, and their meters
+//! are worth keeping. Inside a name that came once nothing is listed in this sense.
 //!
 //! Which flows are remembered follows from the events alone, so replicas agree on it and snapshots are equal.
 
@@ -51,22 +52,33 @@ impl Tree {
 
     fn is_forgettable(&mut self, flow: u32) -> bool {
         let state = &self.flows[flow as usize];
-        let said = self.names.list[state.named as usize].said;
-        let node = &self.nodes[state.node as usize];
+        let (node, local) = (state.node as usize, state.local);
         let is_fresh = match state.child {
             Child::Queue(_) => true,
             Child::Node(inside) => self.is_fresh(inside),
         };
-        let is_named =
-            node.level.is_listed(&state.name) || said.weight.is_some() || said.cap.is_some();
-        let local = state.local;
-        match &mut self.nodes[state.node as usize].discipline {
-            Discipline::Share(share) => {
-                let is_kept = is_named && share.flows[local as usize].is_metered();
-                is_fresh && !is_kept && share.is_forgettable(local)
-            }
-            Discipline::Drr(_) | Discipline::Load(_) => is_fresh,
+        let is_metered = match &self.nodes[node].discipline {
+            Discipline::Share(share) => share.flows[local as usize].is_metered(),
+            Discipline::Drr(drr) => drr.classes[local as usize].meter.is_used(),
+            Discipline::Load(_) => false,
+        };
+        if !is_fresh || (is_metered && self.is_lasting(flow)) {
+            return false;
         }
+        match &mut self.nodes[node].discipline {
+            Discipline::Share(share) => share.is_forgettable(local),
+            Discipline::Drr(_) | Discipline::Load(_) => true,
+        }
+    }
+
+    /// Whether a flow and those around it are listed in the policy or known from events.
+    fn is_lasting(&self, flow: u32) -> bool {
+        core::iter::successors(Some(flow), |flow| self.around(*flow)).all(|flow| {
+            let state = &self.flows[flow as usize];
+            let said = self.names.list[state.named as usize].said;
+            let level = &self.nodes[state.node as usize].level;
+            level.is_listed(&state.name) || said.weight.is_some() || said.cap.is_some()
+        })
     }
 
     /// Whether a node is as a new copy of it would be.

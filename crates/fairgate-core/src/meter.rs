@@ -1,21 +1,28 @@
 //! What each flow was due and what it got: a meter beside the disciplines that decides nothing.
 //!
 //! # What it measures
-//! Think of a fluid that divides every token served among the flows that are ready at that moment, by their weights.
-//! The meter's *volume* M is how much of it each unit of weight has been due since the node began:
+//! Think of a fluid that divides every token served among the flows that are there, by their weights. A flow is there
+//! while it is ready; and when it stops being ready, until it has been due what it got: its last requests are served in
+//! the fluid too (as packets are in generalised processor sharing, of which this is the virtual time). The meter's
+//! *volume* M is how much each unit of weight has been due since the node began:
 //!
 //! ```text
-//!     at a grant     M += (cost + carried) / W      W = the sum of the ready flows' weights now
+//!     at a grant     M += (cost + carried) / W      W = the sum of the weights of those that are there
 //!     at an end      carried += used − cost         until the next grant
-//!     dueᵢ += wᵢ · (the rise of M while i was ready)      gotᵢ += cost at its grant, used − cost at its end
+//!     dueᵢ += wᵢ · (the rise of M while i was there)      gotᵢ += cost at its grant, used − cost at its end
 //! ```
 //!
 //! What ends otherwise than estimated is divided at the next grant, not at once: a request ends while its worker is still
-//! full or its flow still at its cap, when those who shared its cost are not ready. Until that grant it is in got and not
-//! in due.
+//! full or its flow still at its cap, when those who shared its cost are not ready. M never falls: what is carried may
+//! be more than the next cost gives back, and then waits for further ones.
+//!
+//! Who stops being ready while something waits (held, at its cap, no open worker) keeps what it was due by then. Who has
+//! nothing waiting is owed nothing: what it was due beyond what it got goes back to the others. The same where a refund
+//! shows that a flow that is not ready has been due more than it used.
 //!
 //! M is kept in 2⁻³² tokens per weight and rounded down at each step; the rest is smaller than anything that is shown.
-//! Each event costs O(1): a flow's due is brought up to date when it turns ready or stops being so.
+//! A flow's due is brought up to date when it turns ready or stops being so, in O(1), or in O(log n) where it leaves
+//! with more than it was due.
 //!
 //! # Against which bound
 //! Take flows that are ready whenever anything is granted and a discipline that serves the lowest normalised service
@@ -28,13 +35,36 @@
 //!     | gotᵢ/wᵢ − gotⱼ/wⱼ |  ≤  worstᵢ/wᵢ + worstⱼ/wⱼ
 //! ```
 //!
-//! and since dueᵢ/wᵢ is the weighted mean of all gotⱼ/wⱼ but for what is carried, which is less than wᵢ/wᵢ of it,
+//! and since dueᵢ/wᵢ is the weighted mean of all gotⱼ/wⱼ, but for what is carried,
 //! |gotᵢ − dueᵢ| ≤ wᵢ · (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) + |carried|. A share node keeps this; a drr node would if quanta were
 //! shares (with one quantum more on each side, for the round that it is in), so a class that drifts out of it shows that
 //! they are not.
 //!
 //! A flow at its cap is not ready and due nothing more, so caps have a measure of their own: *cap use*, requests in
 //! flight ÷ cap, averaged over the time in which something waits.
+//!
+//! # Beside another scheduler
+//! The meter needs nothing of this crate's schedulers: tell it who is ready, what is granted and what ends, and it says
+//! what was due. So it can judge recorded decisions of any other.
+//!
+//! ```
+//! use fairgate_core::meter::{FlowMeter, NodeMeter, Presence};
+//! use fairgate_core::units::Weight;
+//!
+//! let (mut node, one) = (NodeMeter::default(), Weight::new(1)?);
+//! let (mut a, mut b) = (FlowMeter::default(), FlowMeter::default());
+//! node.see(0, &mut a, one, Presence::Ready);
+//! node.see(1, &mut b, one, Presence::Ready);
+//! for _ in 0..10 {
+//!     node.grant(&mut a, one, 100, 0);
+//! }
+//! // Both were ready all the time, and one of them got everything.
+//! assert_eq!((a.got(), a.due(&node, one)), (1000, 500));
+//! assert!(a.got().abs_diff(a.due(&node, one)) > a.bound(&node, one));
+//! # Ok::<(), fairgate_core::units::OutOfRange>(())
+//! ```
+
+use alloc::collections::BTreeMap;
 
 use crate::units::{Micros, Weight};
 
@@ -44,24 +74,30 @@ type Fixed = i128;
 const SCALE_BITS: u32 = 32;
 
 /// The meter of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeMeter {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMeter {
     /// M.
     pub(crate) volume: Fixed,
     /// W.
-    ready_weight: u128,
-    /// The errors that ended since the last grant, in tokens.
-    pub(crate) carried: i128,
+    weight: u128,
+    /// The errors that no grant has divided yet.
+    pub(crate) carried: Fixed,
     /// The largest worst ÷ weight of its flows.
     pub(crate) widest: u128,
+    /// Those that are not ready and have been due less than they got: the M at which they have been due it, and whose
+    /// weight then leaves.
+    leaving: BTreeMap<(Fixed, u32), Weight>,
 }
 
 /// The meter of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlowMeter {
+pub struct FlowMeter {
+    /// As of `since`, where it is in the fluid.
     due: Fixed,
-    /// M when `due` was brought up to date, where the flow is ready.
-    ready_since: Option<Fixed>,
+    since: Option<Fixed>,
+    presence: Presence,
+    /// What it was due when it stopped being ready while something waited.
+    floor: Fixed,
     /// In tokens.
     pub(crate) got: i128,
     /// How far got has risen since right before the last grant, in tokens; 0 where it fell below that.
@@ -72,45 +108,73 @@ pub(crate) struct FlowMeter {
     pub(crate) worst: u128,
 }
 
-impl NodeMeter {
-    /// A node's meter as a snapshot tells it; its flows turn ready at the next look.
-    pub(crate) fn restored(volume: Fixed, carried: i128, widest: u128) -> Self {
-        Self { volume, ready_weight: 0, carried, widest }
-    }
+/// Whether a flow takes part in what is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It could be granted something.
+    Ready,
+    /// Something waits in it, but it is held, at its cap or has no open worker.
+    Kept,
+    /// Nothing waits in it.
+    #[default]
+    Idle,
+}
 
-    /// A flow is ready from now on, or is not.
-    pub(crate) fn set_ready(&mut self, flow: &mut FlowMeter, weight: Weight, ready: bool) {
-        match (flow.ready_since, ready) {
-            (None, true) => {
-                flow.ready_since = Some(self.volume);
-                self.ready_weight += u128::from(weight.get());
-            }
-            (Some(_), false) => {
-                flow.due = flow.due_now(self, weight);
-                flow.ready_since = None;
-                self.ready_weight -= u128::from(weight.get());
-            }
-            _ => {}
+impl Presence {
+    /// Of a flow in which something waits or not, and which is ready or not.
+    pub fn of(waits: bool, ready: bool) -> Self {
+        match (waits, ready) {
+            (false, _) => Self::Idle,
+            (true, false) => Self::Kept,
+            (true, true) => Self::Ready,
         }
     }
+}
 
-    /// A flow was granted a request. `round`: what the discipline may be off by itself, a drr class's quantum.
-    pub(crate) fn grant(&mut self, flow: &mut FlowMeter, weight: Weight, cost: u64, round: u64) {
-        let carried = core::mem::take(&mut self.carried);
-        self.rise(carried.saturating_add(i128::from(cost)));
+impl NodeMeter {
+    /// A node's meter as a snapshot tells it, without its flows.
+    pub(crate) fn restored(volume: Fixed, carried: Fixed, widest: u128) -> Self {
+        Self { volume, carried, widest, ..Self::default() }
+    }
+
+    /// From now on a flow is ready or not. `id` tells it from the node's other flows. Tell this before the next grant;
+    /// a flow of which nothing was told is idle.
+    pub fn see(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight, presence: Presence) {
+        if flow.presence == presence {
+            return;
+        }
+        self.take_out(id, flow, weight);
+        flow.presence = presence;
+        flow.floor = flow.due;
+        self.clip(flow);
+        self.put_in(id, flow, weight);
+    }
+
+    /// A ready flow was granted a request. `round`: what the discipline may be off by itself, a drr class's quantum.
+    pub fn grant(&mut self, flow: &mut FlowMeter, weight: Weight, cost: u64, round: u64) {
+        let amount = self.carried.saturating_add(i128::from(cost) << SCALE_BITS);
+        self.carried = amount.min(0);
+        self.rise(amount.max(0));
         flow.got += i128::from(cost);
         flow.rise = u128::from(cost) + u128::from(round);
         flow.fall = flow.fall.saturating_sub(u128::from(cost));
         self.note_worst(flow, weight);
     }
 
-    /// A request of a flow has ended and used so much more than it cost.
-    pub(crate) fn settle(&mut self, flow: &mut FlowMeter, weight: Weight, error: i128) {
+    /// A request of a flow has ended and used so many tokens more than it cost, or fewer.
+    pub fn settle(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight, error: i128) {
         if error == 0 {
             return;
         }
-        self.carried = self.carried.saturating_add(error);
-        flow.got += error;
+        self.carried = self.carried.saturating_add(error.saturating_mul(1 << SCALE_BITS));
+        if flow.presence == Presence::Ready {
+            flow.got += error;
+        } else {
+            self.take_out(id, flow, weight);
+            flow.got += error;
+            self.clip(flow);
+            self.put_in(id, flow, weight);
+        }
         let size = error.unsigned_abs();
         if error > 0 {
             flow.rise = flow.rise.saturating_add(size);
@@ -122,16 +186,80 @@ impl NodeMeter {
         self.note_worst(flow, weight);
     }
 
-    /// A flow's weight is about to change.
-    pub(crate) fn reweigh(&mut self, flow: &mut FlowMeter, from: Weight, to: Weight) {
-        let ready = flow.ready_since.is_some();
-        self.set_ready(flow, from, false);
-        self.set_ready(flow, to, ready);
+    /// A flow's weight changes.
+    pub fn reweigh(&mut self, id: u32, flow: &mut FlowMeter, from: Weight, to: Weight) {
+        self.take_out(id, flow, from);
+        self.put_in(id, flow, to);
     }
 
-    fn rise(&mut self, tokens: i128) {
-        if self.ready_weight > 0 {
-            self.volume = self.volume.saturating_add(divide(tokens, self.ready_weight));
+    /// A flow in which nothing waits is forgotten. What it got beyond its due counts against the others' as it would
+    /// have in time.
+    pub fn forget(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight) {
+        self.take_out(id, flow, weight);
+        self.carried = self.carried.saturating_sub(flow.got_fixed() - flow.due);
+        *flow = FlowMeter::default();
+    }
+
+    /// Enters a flow whose meter was restored.
+    pub(crate) fn restore(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight) {
+        self.put_in(id, flow, weight);
+    }
+
+    /// Takes a flow out of the fluid, with its due up to date.
+    fn take_out(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight) {
+        let due = flow.due_now(self, weight);
+        if let Some(since) = flow.since.take() {
+            let is_there = match flow.presence {
+                Presence::Ready => true,
+                _ => self.leaving.remove(&(flow.finish(since, weight), id)).is_some(),
+            };
+            if is_there {
+                self.weight -= u128::from(weight.get());
+            }
+        }
+        flow.due = due;
+    }
+
+    /// Puts a flow in where it is ready, or has been due less than it got.
+    fn put_in(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight) {
+        let is_ready = flow.presence == Presence::Ready;
+        if !is_ready && flow.due >= flow.got_fixed() {
+            return;
+        }
+        flow.since = Some(self.volume);
+        self.weight += u128::from(weight.get());
+        if !is_ready {
+            self.leaving.insert((flow.finish(self.volume, weight), id), weight);
+        }
+    }
+
+    /// Gives back what a flow that is not ready has been due beyond what it got and beyond what it keeps.
+    fn clip(&mut self, flow: &mut FlowMeter) {
+        let most = match flow.presence {
+            Presence::Ready => return,
+            Presence::Kept => flow.got_fixed().max(flow.floor),
+            Presence::Idle => flow.got_fixed(),
+        };
+        if flow.due > most {
+            self.carried = self.carried.saturating_add(flow.due - most);
+            flow.due = most;
+        }
+    }
+
+    /// Divides 2⁻³² tokens among those that are there.
+    fn rise(&mut self, mut amount: Fixed) {
+        while let Some(first) = self.leaving.first_entry() {
+            let weight = i128::try_from(self.weight).unwrap_or(i128::MAX);
+            let needed = (first.key().0 - self.volume).saturating_mul(weight);
+            if amount < needed {
+                break;
+            }
+            amount -= needed;
+            self.volume = first.key().0;
+            self.weight -= u128::from(first.remove().get());
+        }
+        if self.weight > 0 {
+            self.volume = self.volume.saturating_add(divide(amount, self.weight));
         }
     }
 
@@ -145,54 +273,92 @@ impl NodeMeter {
     }
 }
 
-/// ⌊tokens · 2³² / weight⌋.
-fn divide(tokens: i128, weight: u128) -> Fixed {
-    // One short division where both fit, as they nearly always do.
-    if let (Ok(size), Ok(weight)) = (u32::try_from(tokens.unsigned_abs()), u64::try_from(weight)) {
-        let scaled = u64::from(size) << SCALE_BITS;
-        return match tokens < 0 {
-            true => -i128::from(scaled.div_ceil(weight)),
-            false => i128::from(scaled / weight),
-        };
+/// ⌊amount / weight⌋ of an amount of 0 or more.
+fn divide(amount: Fixed, weight: u128) -> Fixed {
+    match (u64::try_from(amount), u64::try_from(weight)) {
+        (Ok(amount), Ok(weight)) => i128::from(amount / weight),
+        _ => amount / i128::try_from(weight).unwrap_or(i128::MAX),
     }
-    let weight = i128::try_from(weight).unwrap_or(i128::MAX);
-    let whole = tokens.div_euclid(weight).saturating_mul(1 << SCALE_BITS);
-    // The rest is below the weight, which a sum of weights keeps far below 2⁹⁵.
-    whole.saturating_add((tokens.rem_euclid(weight) << SCALE_BITS) / weight)
 }
 
 impl FlowMeter {
-    fn due_now(&self, node: &NodeMeter, weight: Weight) -> Fixed {
-        let risen = self.ready_since.map_or(0, |since| node.volume - since);
-        self.due.saturating_add(risen.saturating_mul(i128::from(weight.get())))
+    /// A flow's meter as a snapshot tells it; [`NodeMeter::restore`] enters it.
+    pub(crate) fn restored(counters: Counters, waits: bool) -> Self {
+        let Counters { due, floor, got, rise, fall, worst } = counters;
+        let presence = Presence::of(waits, false);
+        Self { due, since: None, presence, floor, got, rise, fall, worst }
     }
 
-    /// What the flow was due, in 2⁻³² tokens.
-    pub(crate) fn due_fixed(&self, node: &NodeMeter, weight: Weight) -> Fixed {
-        self.due_now(node, weight)
+    /// All that a snapshot must tell.
+    pub(crate) fn counters(&self, node: &NodeMeter, weight: Weight) -> Counters {
+        let due = self.due_now(node, weight);
+        // Were a ready flow to stop being so now, it would keep what it was due by now.
+        let floor = if self.presence == Presence::Kept { self.floor } else { due };
+        let Self { got, rise, fall, worst, .. } = *self;
+        Counters { due, floor, got, rise, fall, worst }
+    }
+
+    /// Whether there is anything to tell.
+    pub(crate) fn is_used(&self) -> bool {
+        self.got != 0 || self.due != 0 || self.since.is_some()
+    }
+
+    fn got_fixed(&self) -> Fixed {
+        self.got.saturating_mul(1 << SCALE_BITS)
+    }
+
+    /// The M at which a flow that is not ready has been due what it got.
+    fn finish(&self, since: Fixed, weight: Weight) -> Fixed {
+        let left = (self.got_fixed() - self.due).max(0).unsigned_abs();
+        let rise = match u64::try_from(left) {
+            Ok(left) => u128::from(left.div_ceil(weight.get())),
+            Err(_) => left.div_ceil(u128::from(weight.get())),
+        };
+        since.saturating_add(i128::try_from(rise).unwrap_or(i128::MAX))
+    }
+
+    fn due_now(&self, node: &NodeMeter, weight: Weight) -> Fixed {
+        let Some(since) = self.since else { return self.due };
+        let risen = (node.volume - since).saturating_mul(i128::from(weight.get()));
+        let due = self.due.saturating_add(risen);
+        match self.presence {
+            Presence::Ready => due,
+            Presence::Kept | Presence::Idle => due.min(self.got_fixed()),
+        }
+    }
+
+    /// The tokens it was served: costs at grants, corrected at ends.
+    pub fn got(&self) -> i128 {
+        self.got
     }
 
     /// What the flow was due so far, in tokens, rounded to the nearest.
-    pub(crate) fn due(&self, node: &NodeMeter, weight: Weight) -> i128 {
+    pub fn due(&self, node: &NodeMeter, weight: Weight) -> i128 {
         self.due_now(node, weight).saturating_add(1 << (SCALE_BITS - 1)) >> SCALE_BITS
     }
 
     /// How far got may be from due, in tokens.
-    pub(crate) fn bound(&self, node: &NodeMeter, weight: Weight) -> u128 {
+    pub fn bound(&self, node: &NodeMeter, weight: Weight) -> u128 {
         let others = node.widest.saturating_mul(u128::from(weight.get())) >> SCALE_BITS;
-        let carried = node.carried.unsigned_abs();
+        let carried = node.carried.unsigned_abs() >> SCALE_BITS;
         self.worst.saturating_add(others).saturating_add(carried).saturating_add(1)
     }
+}
 
-    /// A flow's meter as a snapshot tells it; it turns ready at the next look.
-    pub(crate) fn restored(due: Fixed, got: i128, rise: u128, fall: u128, worst: u128) -> Self {
-        Self { due, ready_since: None, got, rise, fall, worst }
-    }
+/// The counters of a flow's meter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counters {
+    pub(crate) due: Fixed,
+    pub(crate) floor: Fixed,
+    pub(crate) got: i128,
+    pub(crate) rise: u128,
+    pub(crate) fall: u128,
+    pub(crate) worst: u128,
 }
 
 /// Cap use: requests in flight ÷ cap over the time in which something waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CapMeter {
+pub struct CapMeter {
     /// Requests in flight × microseconds.
     pub(crate) used: u128,
     /// Cap × microseconds.
@@ -203,22 +369,25 @@ pub(crate) struct CapMeter {
 
 /// What a cap holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CapLoad {
-    pub(crate) in_flight: u64,
-    pub(crate) cap: Option<u64>,
-    pub(crate) waits: bool,
+pub struct CapLoad {
+    /// How many requests are in flight.
+    pub in_flight: u64,
+    /// How many may be; any number where absent, and then nothing is measured.
+    pub cap: Option<u64>,
+    /// Whether something waits.
+    pub waits: bool,
 }
 
 impl CapMeter {
-    /// From now on it is so.
-    pub(crate) fn observe(&mut self, now: Micros, load: CapLoad) {
+    /// From now on the cap holds this much.
+    pub fn observe(&mut self, now: Micros, load: CapLoad) {
         (self.used, self.allowed) = self.read(now);
         self.counted_to = now;
         self.now = load;
     }
 
-    /// (used, allowed) up to now.
-    pub(crate) fn read(&self, now: Micros) -> (u128, u128) {
+    /// Requests in flight × µs and cap × µs up to now, over the time in which something waited.
+    pub fn read(&self, now: Micros) -> (u128, u128) {
         match self.now {
             CapLoad { in_flight, cap: Some(cap), waits: true } => {
                 let span = u128::from(now.0.saturating_sub(self.counted_to.0));

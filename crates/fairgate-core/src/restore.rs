@@ -14,7 +14,7 @@ use core::fmt;
 use crate::engine::{Engine, Limits, context};
 use crate::event::{MAX_RANKS, WorkerState};
 use crate::load::HISTORY;
-use crate::meter::{CapMeter, FlowMeter, NodeMeter};
+use crate::meter::{CapMeter, Counters, FlowMeter, NodeMeter};
 use crate::names::Names;
 use crate::pool::{Book, Entry, Pool};
 use crate::rate::{Rate, Taken};
@@ -268,14 +268,19 @@ fn node_meter(from: NodeMeterSnapshot, field: &str) -> Result<NodeMeter, Restore
     Ok(NodeMeter::restored(from.volume, from.carried, from.widest))
 }
 
-fn flow_meter(from: FlowMeterSnapshot, field: &str) -> Result<FlowMeter, RestoreError> {
-    let sane = from.due.unsigned_abs() < MAX_SCORE
-        && from.got.unsigned_abs() < MAX_SCORE
+fn flow_meter(
+    from: FlowMeterSnapshot,
+    waits: bool,
+    field: &str,
+) -> Result<FlowMeter, RestoreError> {
+    let FlowMeterSnapshot { due, floor, got, rise, fall, worst } = from;
+    let sane = due.unsigned_abs().max(floor.unsigned_abs()) < MAX_SCORE
+        && got.unsigned_abs() < MAX_TOKENS
         && from.rise < MAX_SCORE
         && from.fall < MAX_SCORE
         && from.worst < MAX_SCORE;
     ensure(sane, field, "meter: must be within 2^120")?;
-    Ok(FlowMeter::restored(from.due, from.got, from.rise, from.fall, from.worst))
+    Ok(FlowMeter::restored(Counters { due, floor, got, rise, fall, worst }, waits))
 }
 
 fn cap_meter(from: CapUseSnapshot, now: Micros, field: &str) -> Result<CapMeter, RestoreError> {
@@ -312,7 +317,9 @@ fn restore_node(
                 let fits = waits || deficit == 0;
                 ensure(fits, field, "classes: there is credit where nothing waits")?;
                 drr.restore(class, deficit, reached);
-                drr.classes[class as usize].meter = flow_meter(meter, field)?;
+                let state = &mut drr.classes[class as usize];
+                state.meter = flow_meter(meter, waits, field)?;
+                drr.meter.restore(class, &mut state.meter, state.quantum);
             }
         }
         (Discipline::Share(share), NodeCounters::Share { virtual_time, rises, moments, meter }) => {
@@ -370,7 +377,8 @@ fn restore_flow(
             (state.moment, state.new, state.waits) = (from.moment, from.new, waits);
             let (fallen, rise, ended) = from.bound;
             state.bound = BoundState { fallen, rise, ended };
-            state.meter = flow_meter(from.meter, field)?;
+            state.meter = flow_meter(from.meter, waits, field)?;
+            share.meter.restore(local, &mut state.meter, state.weight);
             state.cap_meter = cap_meter(from.cap_use, now, field)?;
             state.refresh();
         }

@@ -89,7 +89,7 @@ use alloc::vec::Vec;
 
 use crate::apportion::apportion;
 use crate::arbiter::{Arbiter, Context, Ended, Local, Pick, Touched, View};
-use crate::meter::{CapLoad, CapMeter, FlowMeter, NodeMeter};
+use crate::meter::{CapLoad, CapMeter, FlowMeter, NodeMeter, Presence};
 use crate::ranking::{self, Ranking};
 use crate::units::{Tokens, Weight};
 
@@ -278,7 +278,7 @@ impl FlowState {
 
     /// Whether its meters have anything to tell.
     pub(crate) fn is_metered(&self) -> bool {
-        self.meter != FlowMeter::default() || self.cap_meter.is_used()
+        self.meter.is_used() || self.cap_meter.is_used()
     }
 
     /// Whether this copy of the flow has as many requests in flight as the policy lets it.
@@ -377,6 +377,8 @@ impl Share {
     /// Forgets a flow without requests.
     pub(crate) fn forget(&mut self, flow: Local) {
         self.wake(flow);
+        let state = &mut self.flows[flow as usize];
+        self.meter.forget(flow, &mut state.meter, state.weight);
         self.free.push(flow);
     }
 
@@ -588,7 +590,8 @@ impl Arbiter for Share {
             let load = CapLoad { in_flight: view.in_flight.into(), cap: state.cap, waits };
             state.cap_meter.observe(cx.now, load);
         }
-        self.meter.set_ready(&mut state.meter, state.weight, state.ready);
+        let presence = Presence::of(waits, state.ready);
+        self.meter.see(flow, &mut state.meter, state.weight, presence);
         self.enter(flow);
     }
 
@@ -639,7 +642,7 @@ impl Arbiter for Share {
         state.refresh();
         let grown = state.settled - settled;
         state.bound.ended = state.bound.ended.saturating_add(grown);
-        self.meter.settle(&mut state.meter, state.weight, ended.error());
+        self.meter.settle(flow, &mut state.meter, state.weight, ended.error());
         self.note_fall(flow, before);
         let state = &self.flows[flow as usize];
         if state.ready && state.cap.is_none() && self.partition.is_none() {
@@ -657,7 +660,7 @@ impl Arbiter for Share {
         self.wake(flow);
         let state = &mut self.flows[flow as usize];
         let before = state.score;
-        self.meter.reweigh(&mut state.meter, state.weight, weight);
+        self.meter.reweigh(flow, &mut state.meter, state.weight, weight);
         state.base = state.settled;
         state.served = 0;
         state.weight = weight;

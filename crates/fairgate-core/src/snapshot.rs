@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use crate::attribute::{Attribute, Attributes};
 use crate::engine::{Engine, Limits};
 use crate::event::{Pin, WorkerChange};
-use crate::meter::{FlowMeter, NodeMeter};
+use crate::meter::{Counters, FlowMeter, NodeMeter};
 use crate::policy::{BusyThresholds, Policy};
 use crate::pool::{Entry, Pool};
 use crate::rate::Rate;
@@ -120,7 +120,7 @@ pub struct CapUseSnapshot {
 pub struct NodeMeterSnapshot {
     /// Tokens per weight that were due, in 2⁻³².
     pub volume: i128,
-    /// What ended otherwise than estimated since the last grant, in tokens.
+    /// What ended otherwise than estimated and is still to be divided, in 2⁻³² tokens.
     pub carried: i128,
     /// The largest step of any flow, in 2⁻³² tokens per weight.
     pub widest: u128,
@@ -131,6 +131,8 @@ pub struct NodeMeterSnapshot {
 pub struct FlowMeterSnapshot {
     /// In 2⁻³² tokens.
     pub due: i128,
+    /// What it keeps of that where it is not ready but something waits, in 2⁻³² tokens.
+    pub floor: i128,
     /// In tokens.
     pub got: i128,
     /// How far got has risen since right before the last grant, in tokens.
@@ -468,11 +470,6 @@ fn node_meter(meter: &NodeMeter) -> NodeMeterSnapshot {
 }
 
 fn flow_meter(meter: &FlowMeter, node: &NodeMeter, weight: Weight) -> FlowMeterSnapshot {
-    FlowMeterSnapshot {
-        due: meter.due_fixed(node, weight),
-        got: meter.got,
-        rise: meter.rise,
-        fall: meter.fall,
-        worst: meter.worst,
-    }
+    let Counters { due, floor, got, rise, fall, worst } = meter.counters(node, weight);
+    FlowMeterSnapshot { due, floor, got, rise, fall, worst }
 }

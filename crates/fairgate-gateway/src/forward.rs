@@ -415,7 +415,7 @@ fn failed(passage: &Passage, failure: &Failure) -> Verdict {
     Verdict { answer: Err(refusal), retry: failure.kind.another_may_try().then_some(retry) }
 }
 
-/// Whether there is a worker left that could try, and is well: a retry must not end as the news that none is.
+/// Whether another worker could try and is well. Without one, a retry would only turn the error into "no worker".
 fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
     let Some(pool) = &passage.pool else { return false };
     let setup = pool.setup();

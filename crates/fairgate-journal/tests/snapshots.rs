@@ -25,7 +25,7 @@ const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"d
 "#;
 
 /// The state of that pool: every field that a snapshot can have.
-const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried_tokens":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried_tokens":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
+const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","floor":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","floor":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","floor":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
 
 /// Reads a first line, as far as a pool.
 fn pool_of(line: &str) -> Result<Pool, fairgate_journal::JournalError> {
@@ -322,7 +322,7 @@ fn fields_given_twice() {
         ),
         (
             r#""inside":{"load":{"alpha":0.25,"history":["1000"]"#,
-            r#""inside":{"drr":{"cursor":0,"stayed":true,"classes":[],"meter":{"volume":"0","carried_tokens":"0","widest":"0"},"flows":{}},"load":{"alpha":0.25,"history":["1000"]"#,
+            r#""inside":{"drr":{"cursor":0,"stayed":true,"classes":[],"meter":{"volume":"0","carried":"0","widest":"0"},"flows":{}},"load":{"alpha":0.25,"history":["1000"]"#,
             r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load": a node is only one of drr, share, load"#,
         ),
         (
@@ -447,8 +447,7 @@ fn refused(line: &str, expected: &str) {
 }
 
 /// The meter of a flow that was served nothing.
-const NO_METER: &str =
-    r#"{"due":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"}"#;
+const NO_METER: &str = r#"{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"}"#;
 
 /// The credit of a drr node, deficit and reached; the classes are `a`, in which a request waits, and `b`, in which
 /// none does.
@@ -462,7 +461,7 @@ fn credit(a: [&str; 2], b: [&str; 2]) -> String {
     };
     let (a, b) = (class(a), class(b));
     let root = format!(
-        r#"{{"drr":{{"cursor":0,"stayed":true,"classes":[{a},{b}],"meter":{{"volume":"0","carried_tokens":"0","widest":"0"}},"flows":{{"a":{{}}}}}}}}"#
+        r#"{{"drr":{{"cursor":0,"stayed":true,"classes":[{a},{b}],"meter":{{"volume":"0","carried":"0","widest":"0"}},"flows":{{"a":{{}}}}}}}}"#
     );
     line(policy, &request(0, 0, r#""class":"a""#), &root)
 }
@@ -523,7 +522,7 @@ fn times_do_not_fall() {
 #[test]
 fn flows_with_requests_are_listed() {
     let policy = r#"{"share":{"by":"tenant"}}"#;
-    let root = r#"{"share":{"virtual_time":"4294967296000000","rises":0,"moments":0,"meter":{"volume":"0","carried_tokens":"0","widest":"0"},"flows":{}}}"#;
+    let root = r#"{"share":{"virtual_time":"4294967296000000","rises":0,"moments":0,"meter":{"volume":"0","carried":"0","widest":"0"},"flows":{}}}"#;
     pool_of(&line(policy, "", root)).unwrap();
     let missing = r#"root.share.flows.x": is missing, but has requests"#;
     refused(&line(policy, &request(0, 0, r#""tenant":"x""#), root), missing);
@@ -678,8 +677,8 @@ fn meters_and_moments_are_in_range() {
             &format!("{chat}\": {meter}"),
         ),
         (
-            r#""carried_tokens":"0","widest":"6975026888""#,
-            &format!(r#"{},"widest":"6975026888""#, wide("carried_tokens")),
+            r#""carried":"0","widest":"6975026888""#,
+            &format!(r#"{},"widest":"6975026888""#, wide("carried")),
             &format!("{share}\": {meter}"),
         ),
         (
@@ -745,7 +744,7 @@ fn history_is_short() {
 #[test]
 fn workers_have_come_before_their_requests() {
     let policy = r#"{"share":{"by":"tenant"}}"#;
-    let root = r#"{"share":{"virtual_time":"0","rises":0,"moments":0,"meter":{"volume":"0","carried_tokens":"0","widest":"0"},"flows":{}}}"#;
+    let root = r#"{"share":{"virtual_time":"0","rises":0,"moments":0,"meter":{"volume":"0","carried":"0","widest":"0"},"flows":{}}}"#;
     let flight = r#""flight":{"granted_at_us":0,"number":0,"prefill_tokens":5,"place":{"worker_number":0,"rank":0}}"#;
     refused(
         &line(policy, &request(0, 0, flight), root),
@@ -779,7 +778,7 @@ fn events_do_not_come_before_the_snapshot() {
 fn nesting_is_bounded() {
     let root = FULL.find(r#""root":"#).unwrap() + r#""root":"#.len();
     let (open, close) = (
-        r#"{"share":{"virtual_time":"0","rises":0,"moments":0,"meter":{"volume":"0","carried_tokens":"0","widest":"0"},"flows":{"a":{"inside":"#,
+        r#"{"share":{"virtual_time":"0","rises":0,"moments":0,"meter":{"volume":"0","carried":"0","widest":"0"},"flows":{"a":{"inside":"#,
         "}}}}",
     );
     let deep = |n: usize| {

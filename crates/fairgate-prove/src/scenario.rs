@@ -152,7 +152,7 @@ struct Scale {
 const CAPACITY: u64 = 8;
 /// Clients of a tenant, as published.
 const CLIENTS: usize = 32;
-/// Clients where everything is some twenty times as fast. A moment in which the machine or its disk stands still must not
+/// Clients where everything is fifty times as fast or so. A moment in which the machine or its disk stands still must not
 /// be long enough for a tenant's queue to run empty, or there would be nothing to prove.
 const CLIENTS_WHEN_FAST: usize = 96;
 

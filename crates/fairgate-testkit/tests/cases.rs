@@ -20,6 +20,7 @@ mod cases {
     mod meter;
     mod obleth;
     mod obleth_holes;
+    mod recorded;
     mod share_rules;
     mod whereabouts;
 }

@@ -27,7 +27,7 @@ impl Pace {
         self.left = self.left.saturating_add(1);
     }
 
-    /// How long until that many have left, at the pace of late: 1 s to 60 s.
+    /// How long until that many have left, if they go on leaving as fast as lately: 1 s to 60 s.
     pub(super) fn until(&mut self, leaving: u64, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.since);
         let each = each(elapsed, self.left).or(self.before);

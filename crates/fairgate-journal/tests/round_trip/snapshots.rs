@@ -38,8 +38,16 @@ fn node_meter() -> impl Strategy<Value = NodeMeterSnapshot> {
 }
 
 fn flow_meter() -> impl Strategy<Value = FlowMeterSnapshot> {
-    (signed_wide(), signed_wide(), wide(), wide(), wide())
-        .prop_map(|(due, got, rise, fall, worst)| FlowMeterSnapshot { due, got, rise, fall, worst })
+    (signed_wide(), signed_wide(), signed_wide(), wide(), wide(), wide()).prop_map(
+        |(due, floor, got, rise, fall, worst)| FlowMeterSnapshot {
+            due,
+            floor,
+            got,
+            rise,
+            fall,
+            worst,
+        },
+    )
 }
 
 fn cap_use() -> impl Strategy<Value = CapUseSnapshot> {

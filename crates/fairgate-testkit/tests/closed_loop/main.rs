@@ -6,6 +6,7 @@
 mod books;
 mod caps;
 mod late;
+mod meter;
 mod pairs;
 mod rates;
 mod resume;

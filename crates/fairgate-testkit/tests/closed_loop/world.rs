@@ -27,6 +27,8 @@ pub(crate) struct Source {
     pub(crate) size: Option<(u64, u64)>,
     /// Every request comes under a name of its own.
     pub(crate) fresh: bool,
+    /// How long it is idle at most between the end of a request and its next; without this it never is.
+    pub(crate) idle_us: Option<u64>,
     /// The workers it may run on; each request may have one of several lists.
     pub(crate) allow: Vec<Option<Vec<&'static str>>>,
     pub(crate) priorities: i64,
@@ -45,6 +47,7 @@ impl Source {
             estimate: Estimate::Exact,
             size: None,
             fresh: false,
+            idle_us: None,
             allow: vec![None],
             priorities: 0,
             quotas: None,
@@ -90,6 +93,7 @@ pub(crate) struct Step {
 
 /// What is to come.
 enum Planned {
+    Submit(usize),
     FirstToken(usize),
     End(usize),
     Event(Event),
@@ -161,11 +165,16 @@ impl World {
         self.now = at;
         let id = |number: usize| Arc::from(format!("r{number}"));
         match planned {
+            Planned::Submit(source) => self.submit(source),
             Planned::FirstToken(number) => {
                 self.apply(Event::FirstToken { id: id(number) }, None, None)
             }
             Planned::End(number) => {
-                let Request { used, quota, cost, .. } = self.requests[number];
+                let Request { source, used, quota, cost, .. } = self.requests[number];
+                if let Some(most) = self.sources[source].idle_us {
+                    let at = self.now + self.rng.range(0..=most);
+                    self.put(at, Planned::Submit(source));
+                }
                 let release = Event::Release {
                     id: id(number),
                     tokens: Some(Tokens(used)),
@@ -246,7 +255,10 @@ impl World {
             let number: usize = grant.id[1..].parse().expect("r and a number");
             self.requests[number].worker = grant.place.map(|place| place.worker);
             granted.push(number);
-            self.to_submit.push_back(self.requests[number].source);
+            let source = self.requests[number].source;
+            if self.sources[source].idle_us.is_none() {
+                self.to_submit.push_back(source);
+            }
             self.run(number);
         }
         Step { at: self.now, submitted, ended, granted }

@@ -121,7 +121,7 @@ fn write_legend(nodes: &[NodeFairness], mut out: impl Write) -> io::Result<()> {
         ),
         (
             promises,
-            "due: the part by weight of all that was served while the flow was ready, in tokens.",
+            "due: the flow's part, by weight, of all that was served while it took part, in tokens.",
         ),
         (
             promises,

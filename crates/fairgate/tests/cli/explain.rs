@@ -58,8 +58,7 @@ at 1500 µs, line 10: granted after 1.498 ms
 at 3000000 µs, line 11: ended after 2.998 s with 1050 tokens, 350 more than its cost of 700
     group g: tokens served 900 → 1950, in flight 700 → 0; score 16.000 → 19.500 tokens per weight
       it has got 1950 tokens and was due 1600: 350 more, within its bound of 2451 tokens
-    tenant chat: tokens served 0 → 1050, in flight 700 → 0; score 2.000 → 3.000 tokens per weight
-      it has got 1050 tokens and was due 467: 583 more, within its bound of 4901 tokens
+    tenant chat: nothing of it is left, so it is forgotten and starts anew if it comes back
 ",
     );
 }
@@ -154,7 +153,8 @@ at 40 µs, line 10: granted after 38 µs
       it had got 0 tokens and was due 117: 117 fewer, within its bound of 195 tokens
       no other flow was ready
 at 50 µs, line 11: cancelled after 10 µs in flight; its cost of 1000 tokens stands
-    class slow: nothing of it is left, so it is forgotten and starts anew if it comes back
+    class slow: its credit stays at 0 tokens; drr charges costs, not what was used
+      it has got 1000 tokens and was due 1000: no difference, within its bound of 2201 tokens
 ",
     );
 }
@@ -312,7 +312,7 @@ at 94700 µs, line 15: granted after 74.7 ms
     let ended = "\
 at 124700 µs: ended after 30 ms; its cost of 300 tokens stands
     tenant quiet: tokens served 0 → 300, in flight 300 → 0; score 3.000 → 3.000 tokens per weight
-      it has got 300 tokens and was due 118: 182 more, within its bound of 1301 tokens
+      it has got 300 tokens and was due 300: no difference, within its bound of 1301 tokens
 ";
     assert!(story.ends_with(ended), "{story}");
     let loud = told("loud-12");

@@ -30,7 +30,7 @@ a       0.000  0.000  5.000
 b       0.000  0.000  0.000
 
 got: tokens served: costs of granted requests, corrected to what they used when they end.
-due: the part by weight of all that was served while the flow was ready, in tokens.
+due: the flow's part, by weight, of all that was served while it took part, in tokens.
 difference: got less due, in tokens; bound: the most that it should be, either way.
 lag: how far a waiting flow is behind its node's clock, in tokens per weight; below 0 it is ahead.
 least, most: where the policy keeps the lag, given what is in flight.

@@ -32,8 +32,9 @@ const SHARE_FLOW: &[&str] = &[
 ];
 const LOAD_FLOW: &[&str] = &["got_tokens"];
 const BOUND: &[&str] = &["fallen", "rise", "ended"];
-const NODE_METER: &[&str] = &["volume", "carried_tokens", "widest"];
-const FLOW_METER: &[&str] = &["due", "got_tokens", "rise_tokens", "fall_tokens", "worst_tokens"];
+const NODE_METER: &[&str] = &["volume", "carried", "widest"];
+const FLOW_METER: &[&str] =
+    &["due", "floor", "got_tokens", "rise_tokens", "fall_tokens", "worst_tokens"];
 const CAP_USE: &[&str] = &["used_slot_us", "allowed_slot_us"];
 
 /// Reads a node: what kind it is, its counters and its flows.
@@ -179,7 +180,7 @@ fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
     cursor.record(NODE_METER, 3, |field, cursor| {
         match field {
             "volume" => meter.volume = signed_wide(cursor)?,
-            "carried_tokens" => meter.carried = signed_wide(cursor)?,
+            "carried" => meter.carried = signed_wide(cursor)?,
             _ => meter.widest = wide(cursor)?,
         }
         Ok(())
@@ -189,9 +190,10 @@ fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
 
 fn flow_meter(cursor: &mut Cursor<'_>) -> Result<FlowMeterSnapshot, Fault> {
     let mut meter = FlowMeterSnapshot::default();
-    cursor.record(FLOW_METER, 5, |field, cursor| {
+    cursor.record(FLOW_METER, 6, |field, cursor| {
         match field {
             "due" => meter.due = signed_wide(cursor)?,
+            "floor" => meter.floor = signed_wide(cursor)?,
             "got_tokens" => meter.got = signed_wide(cursor)?,
             "rise_tokens" => meter.rise = wide(cursor)?,
             "fall_tokens" => meter.fall = wide(cursor)?,

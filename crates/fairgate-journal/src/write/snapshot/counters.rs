@@ -101,7 +101,7 @@ fn share_flow(json: &mut Json, flow: &ShareFlowSnapshot) {
 fn node_meter(json: &mut Json, meter: &NodeMeterSnapshot) {
     json.name("meter").object(|json| {
         json.wide_field("volume", meter.volume);
-        json.wide_field("carried_tokens", meter.carried);
+        json.wide_field("carried", meter.carried);
         json.wide_field("widest", meter.widest);
     });
 }
@@ -109,6 +109,7 @@ fn node_meter(json: &mut Json, meter: &NodeMeterSnapshot) {
 fn flow_meter(json: &mut Json, meter: &FlowMeterSnapshot) {
     json.name("meter").object(|json| {
         json.wide_field("due", meter.due);
+        json.wide_field("floor", meter.floor);
         json.wide_field("got_tokens", meter.got);
         json.wide_field("rise_tokens", meter.rise);
         json.wide_field("fall_tokens", meter.fall);
