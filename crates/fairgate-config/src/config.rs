@@ -229,6 +229,8 @@ pub struct PoolConfig {
     pub workers: Vec<String>,
     /// How often a request is tried on another worker before its first byte (default 1).
     pub retries: u32,
+    /// How long what needs a worker may wait while all of them are down (default 30 s); then it is refused.
+    pub down_wait: Duration,
     /// What a request costs.
     pub cost: CostConfig,
 }

@@ -48,6 +48,7 @@ pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const RETRIES: u32 = 1;
+pub(crate) const DOWN_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const BROWNOUT_WAIT: Duration = Duration::from_millis(750);
 pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;
 

@@ -63,6 +63,7 @@ impl Config {
                 models: vec![ModelConfig { name: SIM.to_owned(), upstream_name: None }],
                 workers: vec![SIM.to_owned()],
                 retries: defaults::RETRIES,
+                down_wait: defaults::DOWN_WAIT,
                 cost: defaults::COST,
             }],
         }

@@ -102,6 +102,14 @@ impl Meter {
         }
     }
 
+    /// Whether a stream has said why the model stopped. All of its text has passed then; what it used may be still to come.
+    pub fn has_finished(&self) -> bool {
+        match &self.body {
+            Body::Sse(stream) => stream.has_finished(),
+            Body::Json(_) | Body::Opaque { .. } => false,
+        }
+    }
+
     /// What was used so far, for watching an answer: cheap, and never less than before. It may stay above what the
     /// upstream reports in the end; settle with [`Meter::measured`].
     pub fn so_far(&self) -> Usage {

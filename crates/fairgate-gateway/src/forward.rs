@@ -38,8 +38,10 @@ use crate::app::App;
 use crate::pools::Model;
 use crate::refusal::{self, Refusal};
 use crate::reply::{Reply, ReplyBody, length, whole};
-use crate::upstream::{Failure, FailureKind, LaneBody, Outgoing, Standing, Upstream};
+use crate::upstream::{Blame, Failure, FailureKind, LaneBody, Outgoing, Standing, Upstream};
 
+/// A request that has failed on so many workers is taken to be the cause, and not tried again.
+const FAILURES_MAX: usize = 2;
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
 /// Serves a request of one of the routes that go to an upstream.
@@ -189,6 +191,8 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     passage.counted_in = true;
     let mut queued = Some(entered);
     let mut tried: Vec<Arc<str>> = Vec::new();
+    // On how many workers it has failed; those that were never reached do not count.
+    let mut failed_on = 0;
     // What the last worker answered, and would be given if no other one can be had.
     let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
@@ -201,7 +205,7 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         drop(queued.take());
         tried.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
-        let may_retry = may_retry(passage, &tried);
+        let may_retry = failed_on + 1 < FAILURES_MAX && may_retry(passage, &tried);
         let (outgoing, hide_usage) = outgoing(passage, request, output.cap, may_retry);
         let brownout = output.cap.filter(|_| output.brownout);
         passage.brownout = output.brownout;
@@ -210,6 +214,8 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
         let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
+        let unreached = answered.as_ref().is_err_and(|failure| failure.kind.is_unreached());
+        failed_on += usize::from(!unreached);
         let Verdict { answer, retry } = judge(passage, answered);
         let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
         let Some(Retry { code, status }) = retry.filter(|_| may_retry) else { return answer };
@@ -381,34 +387,38 @@ struct Retry {
     status: u16,
 }
 
-fn judge(passage: &Passage, answered: Result<Response<LaneBody>, Failure>) -> Verdict {
+fn judge(passage: &mut Passage, answered: Result<Response<LaneBody>, Failure>) -> Verdict {
     let answer = match answered {
         Ok(answer) => answer,
         Err(failure) => return failed(passage, &failure),
     };
-    let as_failure = |kind| {
-        let worker = passage.flight.as_ref().map(|flight| flight.worker.upstream.name.clone());
-        Failure { kind, worker: worker.unwrap_or_else(|| "-".into()) }
-    };
+    let worker = passage.flight.as_ref().map(|flight| flight.worker.upstream.name.clone());
+    let as_failure = |kind| Failure { kind, worker: worker.unwrap_or_else(|| "-".into()) };
     let status = answer.status().as_u16();
     let retry = Some(Retry { code: "upstream_status", status });
     match status {
         401 | 403 => failed(passage, &as_failure(FailureKind::Credentials)),
         100..=199 | 300..=399 => failed(passage, &as_failure(FailureKind::Redirect)),
         500 | 502 | 503 | 504 => {
-            passage.blame_worker();
+            passage.blame(Blame::Unknown);
+            Verdict { answer: Ok(answer), retry }
+        }
+        429 => {
+            passage.answered();
+            passage.not_taken();
             Verdict { answer: Ok(answer), retry }
         }
         _ => {
             passage.answered();
-            Verdict { answer: Ok(answer), retry: retry.filter(|_| status == 429) }
+            Verdict { answer: Ok(answer), retry: None }
         }
     }
 }
 
-fn failed(passage: &Passage, failure: &Failure) -> Verdict {
-    if failure.kind.counts_against_it() {
-        passage.blame_worker();
+fn failed(passage: &mut Passage, failure: &Failure) -> Verdict {
+    passage.blame(failure.kind.blame());
+    if failure.kind.is_unreached() {
+        passage.not_taken();
     }
     let refusal = Refusal::from(failure);
     let retry = Retry { code: refusal.problem.code, status: refusal.problem.status.as_u16() };

@@ -20,6 +20,7 @@ mod lag;
 pub mod limits;
 pub mod live;
 pub mod metrics;
+mod occupation;
 mod phase;
 pub mod pools;
 mod recording;

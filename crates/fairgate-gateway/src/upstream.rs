@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::complaints::Cause;
 pub(crate) use self::condition::{Condition, Epoch, Standing};
-pub(crate) use self::failure::{Failure, FailureKind};
+pub(crate) use self::failure::{Blame, Failure, FailureKind};
 pub(crate) use self::lanes::LaneBody;
 pub(crate) use self::watch::{Employer, Watcher};
 
@@ -168,10 +168,16 @@ impl Upstream {
         let failed = |kind| Failure { kind, worker: self.name.clone() };
         while let Some(lane) = self.lanes.take() {
             let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
+            let again = copy(&request);
             match timeout_at(due, lane.send(request)).await {
                 Ok(Ok(answer)) => return Ok(self.lanes.lend(answer)),
                 // The connection had been closed and nothing was sent: the same again, on another one.
                 Ok(Err(lane::SendError { unsent: Some(back), .. })) => request = *back,
+                // It was sent as the connection was being closed: once more, on one that is certainly open.
+                Ok(Err(lane::SendError { kind: FailureKind::Reset, .. })) => {
+                    request = again;
+                    break;
+                }
                 Ok(Err(error)) => return Err(failed(error.kind)),
                 Err(_) => return Err(failed(FailureKind::FirstByteTimeout)),
             }
@@ -228,4 +234,14 @@ impl Upstream {
     pub(crate) fn sweep(&self) {
         self.lanes.sweep();
     }
+}
+
+/// The same request once more. Its body is shared.
+fn copy(request: &Request<Full<Bytes>>) -> Request<Full<Bytes>> {
+    let mut again = Request::new(request.body().clone());
+    *again.method_mut() = request.method().clone();
+    *again.version_mut() = request.version();
+    *again.uri_mut() = request.uri().clone();
+    *again.headers_mut() = request.headers().clone();
+    again
 }

@@ -146,6 +146,22 @@ impl Gate {
         self.change(Event::Worker(change)).await
     }
 
+    /// Changes a worker, which takes nothing until then. What waits for it goes on waiting.
+    pub async fn pause_worker(
+        &self,
+        mut change: WorkerChange,
+        until: Instant,
+    ) -> Result<(), ChangeError> {
+        check::worker(&change)?;
+        let work = move |desk: &mut Desk, at: Micros| {
+            let left = until.saturating_duration_since(Instant::now()).min(FOR_EVER);
+            let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+            change.pause_until = Some(Micros(at.0.saturating_add(left)));
+            desk.apply(at, Event::Worker(change));
+        };
+        Ok(self.errand(work).await?)
+    }
+
     /// Where a request is and what it waits for; `None` where no request of that id waits or is in flight.
     ///
     /// For a waiting request a copy of the pool is made, and asked on a thread for blocking work. One copy exists at

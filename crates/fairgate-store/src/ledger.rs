@@ -73,9 +73,11 @@ pub enum UsageSource {
     Counted,
     /// Nothing was used.
     None,
-    /// Unknown, and the estimate was charged: the process died, or the caller left while an answer was made that comes in
-    /// one piece.
+    /// Unknown, and the estimate was charged: the process died, or the caller left a stream after its last text and the
+    /// upstream did not say what it used.
     Assumed,
+    /// It did not complete, and its time in the slot was charged: more than what was metered.
+    Occupied,
 }
 
 /// How an attempt ended.

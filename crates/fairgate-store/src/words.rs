@@ -45,7 +45,8 @@ words!(
     Reported = "reported",
     Counted = "counted",
     None = "none",
-    Assumed = "assumed"
+    Assumed = "assumed",
+    Occupied = "occupied"
 );
 words!(
     Outcome,

@@ -1,6 +1,8 @@
 //! Pools.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use crate::config::{BrownoutConfig, CostConfig, ModelConfig, PoolConfig, Tokenizer};
 use crate::defaults;
@@ -21,8 +23,12 @@ const POOL: &[&str] = &[
     "queue_timeout",
     "brownout",
     "retries",
+    "down_wait",
     "cost",
 ];
+
+/// What may be waited for workers that are down; nothing, where one would rather be refused at once.
+const DOWN_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
 /// What is known of a pool even where something is wrong with it.
 pub(super) struct Pool {
@@ -91,6 +97,7 @@ fn config(
         section.or("queue_timeout", defaults::QUEUE_TIMEOUT, |field| field.duration(TIMEOUT));
     let brownout = section.optional("brownout", brownout);
     let retries = section.or("retries", defaults::RETRIES, |field| field.integer(0..=10));
+    let down_wait = section.or("down_wait", defaults::DOWN_WAIT, |field| field.duration(DOWN_WAIT));
     let cost = section.or("cost", defaults::COST, cost);
     Some(PoolConfig {
         name: name?,
@@ -102,6 +109,7 @@ fn config(
         models: models?,
         workers: workers?,
         retries: retries?,
+        down_wait: down_wait?,
         cost: cost?,
     })
 }

@@ -216,6 +216,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         models,
         workers,
         retries,
+        down_wait,
         cost,
     } = pool;
     list.live("models", models.iter().map(model_words).collect::<Vec<_>>().join(", "));
@@ -231,6 +232,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         list.live("brownout.max_tokens", max_tokens);
     }
     list.live("retries", retries);
+    list.live("down_wait", format_duration(*down_wait));
     cost_settings(&mut list, cost);
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Found {
     pub(super) kind: Kind,
     /// An `error` that is not null.
     pub(super) error: bool,
+    /// A reason why the model stopped.
+    pub(super) finished: bool,
 }
 
 /// The list of choices.
@@ -326,6 +328,7 @@ impl Document {
             match self.under().leaf {
                 Leaf::Kind => self.found.kind = Kind::of(self.word.bytes()),
                 Leaf::Error => self.found.error |= !self.word.bytes().is_empty(),
+                Leaf::Finish => self.found.finished = true,
                 _ => {}
             }
             return;

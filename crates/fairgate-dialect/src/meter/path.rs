@@ -35,6 +35,8 @@ pub(super) enum Leaf {
     Kind,
     /// An error, unless null.
     Error,
+    /// Why the model stopped: after this it says nothing more.
+    Finish,
     /// A number of tokens.
     Tokens(Count),
     /// Of no interest.
@@ -144,6 +146,7 @@ impl Shape {
             | b"thinking" | b"partial_json" | b"refusal" | b"transcript" | b"name" => {
                 Under { place: Place::Content, leaf: Leaf::Text }
             }
+            b"finish_reason" | b"stop_reason" => Under::leaf(Leaf::Finish),
             b"logprobs" => Under::NOTHING,
             b"input" if self.route == Route::Messages => {
                 Under { place: Place::Written, leaf: Leaf::Text }

@@ -26,6 +26,8 @@ pub(super) struct Stream {
     /// All data that passed: what an upstream says it used is held against it.
     data_bytes: u64,
     spoke: bool,
+    /// A reason has passed why the model stopped: only usage and the end are to come.
+    finished: bool,
     ended: bool,
     failed: bool,
 }
@@ -85,6 +87,7 @@ impl Stream {
             tally,
             data_bytes: 0,
             spoke: false,
+            finished: false,
             ended: false,
             failed: false,
         }
@@ -130,6 +133,10 @@ impl Stream {
         passed
     }
 
+    pub(super) fn has_finished(&self) -> bool {
+        self.finished || self.ended
+    }
+
     pub(super) fn so_far(&self) -> Usage {
         self.tally.so_far(self.unjudged_text())
     }
@@ -172,6 +179,7 @@ impl Stream {
             Verdict::Document(found) => {
                 self.tally.add(found, self.data_bytes);
                 self.spoke |= found.text_bytes > 0;
+                self.finished |= found.finished;
                 self.failed |= found.error || matches!(found.kind, Kind::Failed | Kind::Error);
                 self.ended |= matches!(found.kind, Kind::End | Kind::Failed);
             }

@@ -118,6 +118,7 @@ fn usage_name(source: UsageSource) -> &'static str {
         UsageSource::Counted => "counted",
         UsageSource::None => "none",
         UsageSource::Assumed => "assumed",
+        UsageSource::Occupied => "occupied",
     }
 }
 

@@ -20,10 +20,14 @@ use super::passage::{End, Passage, Used};
 use crate::recording::Recording;
 use crate::refusal::Refusal;
 use crate::reply::{BrokenOff, length};
-use crate::upstream::{Cause, Failure, FailureKind, LaneBody};
+use crate::upstream::{Blame, Cause, Failure, FailureKind, LaneBody};
 
 /// How much of an answer in one piece is held back until all of it is there, in bytes.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
+/// How much of an answer may wait for a client that reads slowly, in bytes.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// How much is read of an answer whose client left after its last text: usage comes within it, or not at all.
+const REST_BYTES_MAX: usize = 64 << 10;
 
 /// The body of an answer.
 pub(super) struct Answer {
@@ -120,13 +124,53 @@ impl Answer {
     pub(super) fn leave(&mut self) -> Option<Recording> {
         if !self.settled {
             let refusal = self.refusal(FailureKind::IdleTimeout);
-            self.recording = Some(self.passage.leave());
+            self.recording = Some(self.passage.leave(Used::SoFar));
             self.settled = true;
             self.out.clear();
             self.end.clear();
             self.flow = Flow::Broken(Box::new(refusal));
             self.body.hang_up();
         }
+        self.recording.take()
+    }
+
+    /// Reads on for a client that does not come for what is there: ready when as much is held for it as may be, or nothing
+    /// more comes.
+    pub(super) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_until(cx, AHEAD_BYTES_MAX)
+    }
+
+    /// Whether the model has said its last word, and only what it used is to come.
+    pub(super) fn lacks_usage_only(&self) -> bool {
+        let meter = self.passage.flight.as_ref().and_then(|flight| flight.meter.as_ref());
+        !self.settled && meter.is_some_and(Meter::has_finished)
+    }
+
+    /// Reads on for nobody: ready when the answer has ended, or will not tell what it used.
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut left = REST_BYTES_MAX;
+        loop {
+            if self.settled || !matches!(self.flow, Flow::Flowing) {
+                return Poll::Ready(());
+            }
+            let before = self.out.iter().map(Bytes::len).sum::<usize>();
+            let polled = self.poll_until(cx, 1);
+            let read = self.out.drain(..).map(|piece| piece.len()).sum::<usize>();
+            left = left.saturating_sub(read.saturating_sub(before));
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            ready!(polled);
+        }
+    }
+
+    /// Its client has left, after its last text. The row.
+    pub(super) fn left_at_the_end(&mut self) -> Option<Recording> {
+        if !self.settled {
+            self.settled = true;
+            self.recording = Some(self.passage.leave(Used::Expected));
+        }
+        self.body.hang_up();
         self.recording.take()
     }
 
@@ -257,12 +301,12 @@ impl Answer {
             return;
         }
         let Some(meter) = self.passage.meter() else {
-            // Answered with an error: it goes through as it is, and nothing is charged.
+            // Answered with an error, which goes through as it is.
             if self.status.is_client_error() {
                 self.passage.praise_worker();
             }
             let code = Some("upstream_status");
-            self.close(self.status, Outcome::UpstreamError, code, Used::Nothing);
+            self.close(self.status, Outcome::UpstreamError, code, Used::SoFar);
             return;
         };
         let (rest, measured) = meter.finish();
@@ -289,7 +333,10 @@ impl Answer {
     /// The answer ends where it should not: a stream with an event that says so, anything else with its connection, or
     /// with an error of its own where the client has seen nothing yet.
     fn break_off(&mut self, kind: FailureKind, used: Used) {
-        self.passage.blame_worker();
+        match kind {
+            FailureKind::Reset | FailureKind::Incomplete => self.passage.lost(),
+            _ => self.passage.blame(Blame::Unknown),
+        }
         if let Some(flight) = &self.passage.flight {
             flight.worker.upstream.complain(Cause::Failed(kind));
         }

@@ -18,7 +18,7 @@ use crate::phase::Stage;
 use crate::pools::{PoolHandle, Worker};
 use crate::recording::Recording;
 use crate::refusal::Refusal;
-use crate::upstream::Epoch;
+use crate::upstream::{Blame, Epoch};
 
 /// The status in the ledger of a client that left.
 const CLIENT_LEFT: u16 = 499;
@@ -61,9 +61,28 @@ pub(super) struct Flight {
     pub(super) sent: bool,
     pub(super) meter: Option<Meter>,
     first_byte: Option<Duration>,
+    /// Since when it has had its slot.
+    since: Instant,
+    fault: Fault,
+}
+
+/// Why an attempt that failed is not, or not all, its caller's to pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// There is no such reason.
+    None,
+    /// The worker lost it: the scheduler counts its time in the slot, and no budget pays for it.
+    Worker,
+    /// The worker was not reached, or took nothing on: nothing was used.
+    NotTaken,
 }
 
 impl Flight {
+    /// Whether its worker's circuit has changed since it was sent.
+    fn has_broken(&self) -> bool {
+        self.worker.upstream.condition.epoch() != self.epoch
+    }
+
     pub(super) fn new(permit: Permit, worker: Arc<Worker>) -> Self {
         let epoch = worker.upstream.condition.epoch();
         let counted = worker.in_flight.one();
@@ -75,6 +94,8 @@ impl Flight {
             sent: false,
             meter: None,
             first_byte: None,
+            since: Instant::now(),
+            fault: Fault::None,
         }
     }
 }
@@ -91,12 +112,23 @@ pub(super) struct End {
 /// What an attempt used.
 #[derive(Clone, Copy)]
 pub(super) enum Used {
-    /// Nothing that anybody should pay for.
-    Nothing,
     /// What has passed so far.
     SoFar,
-    /// This.
+    /// This, at an end of the upstream's.
     Measured(Measured),
+    /// The model had stopped, and what it used was not said: at least what was expected.
+    Expected,
+}
+
+/// What an attempt comes to.
+#[derive(Clone, Copy, Default)]
+struct Bill {
+    usage: Usage,
+    source: Option<UsageSource>,
+    /// What its caller pays: in its row, its budgets and its limits.
+    charged: u64,
+    /// What the scheduler counts.
+    counted: u64,
 }
 
 impl Passage {
@@ -178,7 +210,7 @@ impl Passage {
             status: refusal.problem.status.as_u16(),
             outcome: refusal.outcome,
             code: Some(refusal.problem.code),
-            used: Used::Nothing,
+            used: Used::SoFar,
         })
     }
 
@@ -190,29 +222,30 @@ impl Passage {
 
     /// Ends an attempt; another one follows.
     pub(super) fn end_attempt(&mut self, code: &'static str, status: u16) -> Recording {
-        let end = End { status, outcome: Outcome::Retried, code: Some(code), used: Used::Nothing };
+        let end = End { status, outcome: Outcome::Retried, code: Some(code), used: Used::SoFar };
         let row = self.close(&end, false);
         self.attempt += 1;
         self.brownout = false;
         Recording::start(self.app.clone(), row)
     }
 
-    /// The caller is taken for gone, though its connection is there.
-    pub(super) fn leave(&mut self) -> Recording {
+    /// The caller is gone, or taken for gone.
+    pub(super) fn leave(&mut self, used: Used) -> Recording {
         let code = Some("client_left");
-        self.end(End { status: CLIENT_LEFT, outcome: Outcome::ClientLeft, code, used: Used::SoFar })
+        self.end(End { status: CLIENT_LEFT, outcome: Outcome::ClientLeft, code, used })
     }
 
     /// Everything about an end but the writing of its row. The only place where a request comes to its end.
     fn close(&mut self, end: &End, last: bool) -> Attempt {
         self.over = last;
         let flight = self.flight.take();
-        let (usage, source) = self.usage(flight.as_ref(), end);
-        let charged = self.charge(usage, source);
+        let bill = self.bill(flight.as_ref(), end);
+        let Bill { usage, charged, .. } = bill;
+        let source = bill.source.unwrap_or(UsageSource::None);
         let first_byte = flight.as_ref().and_then(|flight| flight.first_byte);
         let worker = flight.as_ref().map(|flight| flight.worker.upstream.config.name.clone());
         if let Some(flight) = flight {
-            self.land(flight, end, charged);
+            self.land(flight, end, bill.counted);
         }
         self.learn(end);
         if last {
@@ -254,75 +287,80 @@ impl Passage {
         }
     }
 
-    fn usage(&self, flight: Option<&Flight>, end: &End) -> (Usage, UsageSource) {
-        match (end.used, flight) {
-            (Used::Nothing, _) | (_, None) => (Usage::default(), UsageSource::None),
-            (Used::Measured(measured), _) if measured.reported => {
-                (measured.usage, UsageSource::Reported)
-            }
-            (Used::Measured(measured), _) => (measured.usage, UsageSource::Counted),
-            (Used::SoFar, Some(flight)) => match (&flight.meter, self.expected) {
-                (Some(meter), _) => {
-                    let Measured { usage, reported, .. } = meter.measured();
-                    (usage, if reported { UsageSource::Reported } else { UsageSource::Counted })
-                }
-                // The worker was at an answer that comes in one piece. Were its tokens free, leaving just before the end
-                // would be a way to more than one's share.
-                (None, Some(expected))
-                    if flight.sent && end.outcome == Outcome::ClientLeft && !self.is_streamed() =>
-                {
-                    let Expected { input, output, .. } = expected;
-                    (Usage { input, cached: 0, output }, UsageSource::Assumed)
-                }
-                // It was sent and nothing has come back: its input was read, whoever left.
-                (None, Some(expected)) if flight.sent => {
-                    (Usage { input: expected.input, ..Usage::default() }, UsageSource::Counted)
-                }
-                (None, _) => (Usage::default(), UsageSource::None),
-            },
+    /// What an attempt comes to: a completed one what was metered, any other at least what its time in the slot is worth.
+    fn bill(&self, flight: Option<&Flight>, end: &End) -> Bill {
+        let (Some(flight), Some(pool)) = (flight, &self.pool) else { return Bill::default() };
+        if !flight.sent || flight.fault == Fault::NotTaken {
+            return Bill::default();
         }
+        let setup = pool.setup();
+        let (usage, source) = self.used(flight, end.used);
+        let metered = setup.weights.charge(usage);
+        let held = flight.since.elapsed();
+        let tenant = &*self.caller.tenant;
+        let now = Instant::now();
+        if is_whole(end) {
+            pool.occupation.completed(tenant, metered, held, now);
+            return Bill { usage, source: Some(source), charged: metered, counted: metered };
+        }
+        let occupied = pool.occupation.price(tenant, held, setup.config.cost.output_default, now);
+        let counted = metered.max(occupied);
+        if flight.fault == Fault::Worker || flight.has_broken() {
+            return Bill { counted, ..Bill::default() };
+        }
+        let source = if occupied > metered { UsageSource::Occupied } else { source };
+        Bill { usage, source: Some(source), charged: counted, counted }
     }
 
-    fn is_streamed(&self) -> bool {
-        self.ask.as_ref().is_some_and(|ask| ask.stream)
-    }
-
-    fn charge(&self, usage: Usage, source: UsageSource) -> u64 {
-        match &self.pool {
-            Some(pool) if source != UsageSource::None => pool.setup().weights.charge(usage),
-            _ => 0,
+    /// The tokens of an attempt that was sent: at least its input, for that was read.
+    fn used(&self, flight: &Flight, used: Used) -> (Usage, UsageSource) {
+        let expected = self.expected.map(|Expected { input, output, .. }| (input, output));
+        let (input, output) = expected.unwrap_or_default();
+        let metered = match (used, &flight.meter) {
+            (Used::Measured(measured), _) => Some(measured),
+            (_, Some(meter)) => Some(meter.measured()),
+            (_, None) => None,
+        };
+        match (used, metered) {
+            (_, Some(Measured { usage, reported: true, .. })) => (usage, UsageSource::Reported),
+            (Used::Expected, metered) => {
+                let passed = metered.map(|measured| measured.usage).unwrap_or_default();
+                let output = output.max(passed.output);
+                (Usage { input: input.max(passed.input), output, ..passed }, UsageSource::Assumed)
+            }
+            (_, Some(Measured { usage, .. })) => (usage, UsageSource::Counted),
+            (_, None) => (Usage { input, ..Usage::default() }, UsageSource::Counted),
         }
     }
 
     /// Gives the slot back, and says how the worker did.
-    fn land(&self, flight: Flight, end: &End, charged: u64) {
-        let Flight { permit, worker, epoch, sent, .. } = flight;
+    fn land(&self, flight: Flight, end: &End, counted: u64) {
+        let Flight { permit, worker, epoch, sent, fault, .. } = flight;
         let condition = &worker.upstream.condition;
-        let tokens = Tokens(charged);
+        let tokens = Tokens(counted);
         let told = match end.outcome {
             Outcome::Completed => {
                 permit.settle(tokens);
-                condition.succeeded(epoch);
+                condition.succeeded(epoch, &self.caller.tenant);
                 "ok"
             }
             _ if !sent => {
                 permit.give_back();
                 return;
             }
+            _ if fault == Fault::NotTaken => {
+                permit.give_back();
+                "error"
+            }
             Outcome::Refused | Outcome::ClientLeft | Outcome::Lost => {
                 permit.fail(tokens);
                 "left"
-            }
-            // Whoever is tried again pays for the attempt that ends it.
-            Outcome::Retried => {
-                permit.give_back();
-                "error"
             }
             Outcome::Timeout => {
                 permit.fail(tokens);
                 "timeout"
             }
-            Outcome::UpstreamError => {
+            Outcome::Retried | Outcome::UpstreamError => {
                 permit.fail(tokens);
                 "error"
             }
@@ -335,7 +373,7 @@ impl Passage {
     fn learn(&self, end: &End) {
         if let (Used::Measured(measured), Some(pool), Some(ask)) = (end.used, &self.pool, &self.ask)
             && measured.reported
-            && end.outcome == Outcome::Completed
+            && is_whole(end)
         {
             pool.estimator.learn(&self.caller.tenant, &ask.model, ask, measured.usage);
         }
@@ -374,17 +412,41 @@ impl Passage {
         );
     }
 
-    /// Says that an attempt failed in a way that speaks against its worker.
-    pub(super) fn blame_worker(&self) {
-        if let Some(flight) = &self.flight {
-            flight.worker.upstream.condition.failed(flight.epoch);
+    /// Says that an attempt failed, and whose fault that is.
+    pub(super) fn blame(&mut self, blame: Blame) {
+        let Some(flight) = &mut self.flight else { return };
+        let condition = &flight.worker.upstream.condition;
+        match blame {
+            Blame::Worker => {
+                condition.unreachable(flight.epoch);
+            }
+            Blame::Unknown => condition.failed(flight.epoch, &self.caller.tenant),
+            Blame::Nobody => {}
+        }
+        if blame != Blame::Unknown {
+            flight.fault = Fault::Worker;
+        }
+    }
+
+    /// Says that the connection was lost in the middle of an answer.
+    pub(super) fn lost(&mut self) {
+        self.blame(Blame::Unknown);
+        if let Some(flight) = &mut self.flight {
+            flight.fault = Fault::Worker;
+        }
+    }
+
+    /// Says that the worker was not reached, or has refused to take it on now.
+    pub(super) fn not_taken(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.fault = Fault::NotTaken;
         }
     }
 
     /// Says that the worker did well, whatever the answer was.
     pub(super) fn praise_worker(&self) {
         if let Some(flight) = &self.flight {
-            flight.worker.upstream.condition.succeeded(flight.epoch);
+            flight.worker.upstream.condition.succeeded(flight.epoch, &self.caller.tenant);
         }
     }
 }
@@ -403,6 +465,15 @@ impl Drop for Passage {
         };
         // Nobody waits for it any more: the row is written by a task of its own.
         drop(self.end(End { status, outcome, code: Some(code), used: Used::SoFar }));
+    }
+}
+
+/// Whether the upstream did all that it was asked for, whoever was there to see it.
+fn is_whole(end: &End) -> bool {
+    match end.used {
+        Used::Measured(measured) => measured.complete || end.outcome == Outcome::Completed,
+        Used::Expected => true,
+        Used::SoFar => false,
     }
 }
 

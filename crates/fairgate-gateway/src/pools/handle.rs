@@ -12,6 +12,7 @@ use fairgate_runtime::Gate;
 use super::names::Names;
 use super::traits;
 use crate::in_flight::InFlight;
+use crate::occupation::Occupation;
 use crate::upstream::{Standing, Upstream};
 
 /// One pool at work.
@@ -23,6 +24,8 @@ pub struct PoolHandle {
     pub(super) setup: ArcSwap<Setup>,
     pub(crate) estimator: Estimator,
     pub(crate) names: Names,
+    /// What time in its slots is worth.
+    pub(crate) occupation: Occupation,
 }
 
 /// What a reload may change about a pool.

@@ -17,6 +17,7 @@ use super::handle::{PoolHandle, Setup, Worker};
 use super::names::Names;
 use super::{Model, Pools, Served};
 use crate::in_flight::InFlight;
+use crate::occupation::Occupation;
 use crate::upstream::{Employer, Upstream, UpstreamError, Watcher};
 
 /// How many (tenant, model) pairs a pool remembers the output of.
@@ -150,6 +151,7 @@ impl Pools {
                     pool: pool.name.clone(),
                     gate: pool.gate.clone(),
                     in_flight: worker.in_flight.clone(),
+                    down_wait: pool.setup().config.down_wait,
                 };
                 employers.entry(worker.upstream.name.clone()).or_default().push(employer);
             }
@@ -212,6 +214,7 @@ fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) ->
         estimator: Estimator::new(config.cost.output_default, ESTIMATED_NAMES_MAX),
         names: Names::default(),
         setup: ArcSwap::from_pointee(Setup::new(config, workers)),
+        occupation: Occupation::default(),
     }
 }
 

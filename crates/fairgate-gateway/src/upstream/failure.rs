@@ -9,6 +9,17 @@ pub(crate) struct Failure {
     pub(crate) worker: Arc<str>,
 }
 
+/// Whose fault a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The backend's, whoever sent the request.
+    Worker,
+    /// The backend's or the request's own.
+    Unknown,
+    /// Neither's: it is set up wrong here.
+    Nobody,
+}
+
 /// In which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
@@ -58,9 +69,22 @@ impl FailureKind {
         !matches!(self, Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout)
     }
 
-    /// Whether it speaks against the backend, and not only against how it is set up here.
-    pub(crate) fn counts_against_it(self) -> bool {
-        !matches!(self, Self::Credentials | Self::Redirect)
+    /// What it says about the backend, where it comes before the first byte of an answer.
+    pub(crate) fn blame(self) -> Blame {
+        match self {
+            Self::Connect | Self::Tls | Self::ConnectTimeout | Self::Reset | Self::Garbage => {
+                Blame::Worker
+            }
+            Self::Incomplete | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
+                Blame::Unknown
+            }
+            Self::Redirect | Self::Credentials => Blame::Nobody,
+        }
+    }
+
+    /// Whether the backend was never reached, so that nothing can have run on it.
+    pub(crate) fn is_unreached(self) -> bool {
+        matches!(self, Self::Connect | Self::Tls | Self::ConnectTimeout)
     }
 
     /// What the backend did, in words that follow its name.

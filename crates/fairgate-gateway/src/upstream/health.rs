@@ -1,7 +1,8 @@
-//! Asking a backend how it is, now and then.
+//! Asking a backend how it is: now and then, and when requests that fail on it make it suspect.
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_config::HealthConfig;
@@ -14,6 +15,10 @@ use super::{Cause, FailureKind, Outgoing, Upstream};
 
 /// How much of a health check's answer is read, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// What is asked for where no health check is configured: every server of these dialects has it.
+const MODELS: &str = "/v1/models";
+/// How long that may take.
+const MODELS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks for ever.
 pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
@@ -39,6 +44,28 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
         } else if good >= health.healthy_after {
             upstream.condition.set_healthy(true);
         }
+    }
+}
+
+/// Asks whenever it is suspected, for ever.
+pub(super) async fn probe(upstream: Arc<Upstream>) {
+    let (path, timeout) = match &upstream.config.health {
+        Some(health) => (PathAndQuery::try_from(health.path.as_str()), health.timeout),
+        None => (Ok(PathAndQuery::from_static(MODELS)), MODELS_TIMEOUT),
+    };
+    let path = path.unwrap_or_else(|_| PathAndQuery::from_static(MODELS));
+    loop {
+        upstream.condition.suspected.notified().await;
+        let checked = check(&upstream, &path, Instant::now() + timeout).await;
+        let well = match checked {
+            Ok(()) => true,
+            // It is there and answers, if only with "not found".
+            Err(Cause::Answered(status)) => status < 500 && upstream.config.health.is_none(),
+            Err(Cause::Failed(_)) => false,
+        };
+        let cause = checked.err().map(|cause| cause.to_string());
+        tracing::info!(worker = %upstream.name, well, cause, "requests fail on a worker, so it was asked whether it is well");
+        upstream.condition.probed(well);
     }
 }
 

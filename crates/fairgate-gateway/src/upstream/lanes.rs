@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, HeaderName, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -14,13 +14,52 @@ use tokio::time::Instant;
 use super::failure::FailureKind;
 use super::lane::{Answered, Lane, poll_over};
 
-/// How long a connection may be idle: shorter than the time after which the usual servers and balancers close theirs.
+/// How long a connection may be idle, where its server states nothing else: shorter than the time after which the usual
+/// servers and balancers close theirs.
 const IDLE_MAX: Duration = Duration::from_secs(50);
+/// How much sooner than its server says a connection is given up: what is sent at the last moment may come too late.
+const MARGIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Idle connections, the one used last on top.
 pub(super) struct Lanes {
-    idle: Mutex<Vec<(Box<Lane>, Instant)>>,
+    idle: Mutex<Vec<Idle>>,
     max: usize,
+}
+
+/// A connection that nobody uses.
+struct Idle {
+    lane: Box<Lane>,
+    /// When it is too old to be used.
+    until: Instant,
+}
+
+/// How long a server keeps a connection, as the answer's `Keep-Alive` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeepAlive {
+    idle: Duration,
+    /// Whether another request may follow.
+    more: bool,
+}
+
+impl KeepAlive {
+    /// What the head of an answer says; without a word of it, what is usual.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let mut kept = Self { idle: IDLE_MAX, more: true };
+        let values = headers.get_all(KEEP_ALIVE).iter().filter_map(|value| value.to_str().ok());
+        for (name, value) in values.flat_map(|v| v.split(',')).filter_map(|p| p.split_once('=')) {
+            let Ok(number) = value.trim().trim_matches('"').parse::<u64>() else { continue };
+            match name.trim().to_ascii_lowercase().as_str() {
+                "timeout" => {
+                    let stated = Duration::from_secs(number).saturating_sub(MARGIN);
+                    kept.idle = kept.idle.min(stated);
+                }
+                "max" => kept.more = number > 0,
+                _ => {}
+            }
+        }
+        kept
+    }
 }
 
 impl Lanes {
@@ -31,19 +70,19 @@ impl Lanes {
     /// An idle connection that is still open.
     pub(super) fn take(&self) -> Option<Box<Lane>> {
         loop {
-            let (mut lane, since) = self.lock().pop()?;
-            if since.elapsed() < IDLE_MAX && lane.is_fit() {
+            let Idle { mut lane, until } = self.lock().pop()?;
+            if Instant::now() < until && lane.is_fit() {
                 return Some(lane);
             }
         }
     }
 
     /// Takes a connection back, where there is room and it is still open.
-    fn put(&self, mut lane: Box<Lane>) {
-        if lane.is_fit() {
+    fn put(&self, mut lane: Box<Lane>, kept: KeepAlive) {
+        if kept.more && !kept.idle.is_zero() && lane.is_fit() {
             let mut idle = self.lock();
             if idle.len() < self.max {
-                idle.push((lane, Instant::now()));
+                idle.push(Idle { lane, until: Instant::now() + kept.idle });
             }
         }
     }
@@ -51,15 +90,17 @@ impl Lanes {
     /// The answer with a body that gives its connection back when it has ended.
     pub(super) fn lend(self: &Arc<Self>, answered: Answered) -> Response<LaneBody> {
         let Answered { answer, lane } = answered;
-        answer.map(|body| LaneBody { lane: Some(lane), body, home: self.clone() })
+        let kept = KeepAlive::of(answer.headers());
+        answer.map(|body| LaneBody { lane: Some(lane), body, home: self.clone(), kept })
     }
 
     /// Closes what has been idle for long or is closed already.
     pub(super) fn sweep(&self) {
-        self.lock().retain_mut(|(lane, since)| since.elapsed() < IDLE_MAX && lane.is_fit());
+        let now = Instant::now();
+        self.lock().retain_mut(|idle| now < idle.until && idle.lane.is_fit());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Box<Lane>, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Idle>> {
         // A list of connections is whole after every step.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,6 +111,7 @@ pub(crate) struct LaneBody {
     lane: Option<Box<Lane>>,
     body: Incoming,
     home: Arc<Lanes>,
+    kept: KeepAlive,
 }
 
 impl LaneBody {
@@ -118,7 +160,30 @@ impl LaneBody {
 
     fn give_back(&mut self) {
         if let Some(lane) = self.lane.take() {
-            self.home.put(lane);
+            self.home.put(lane, self.kept);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(value: &'static str) -> KeepAlive {
+        let mut headers = HeaderMap::new();
+        headers.insert(KEEP_ALIVE, http::HeaderValue::from_static(value));
+        KeepAlive::of(&headers)
+    }
+
+    #[test]
+    fn a_server_says_how_long_it_keeps_a_connection() {
+        let seconds = Duration::from_secs;
+        assert_eq!(KeepAlive::of(&HeaderMap::new()), KeepAlive { idle: IDLE_MAX, more: true });
+        assert_eq!(kept("timeout=5, max=100"), KeepAlive { idle: seconds(4), more: true });
+        assert_eq!(kept("max=0;timeout=5"), KeepAlive { idle: IDLE_MAX, more: true });
+        assert_eq!(kept("Timeout=\"3\",MAX=0"), KeepAlive { idle: seconds(2), more: false });
+        assert_eq!(kept("timeout=1"), KeepAlive { idle: Duration::ZERO, more: true });
+        assert_eq!(kept("timeout=600"), KeepAlive { idle: IDLE_MAX, more: true });
+        assert_eq!(kept("soon, timeout=, max=-1"), KeepAlive { idle: IDLE_MAX, more: true });
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fairgate_core::event::{WorkerChange, WorkerState};
+use fairgate_core::units::Micros;
 use fairgate_runtime::Gate;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -28,18 +29,31 @@ pub(crate) struct Employer {
     pub(crate) gate: Gate,
     /// What is in flight on that worker.
     pub(crate) in_flight: InFlight,
+    /// How long what needs a worker that is down may wait for it.
+    pub(crate) down_wait: Duration,
+}
+
+/// What a pool was told of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct News {
+    standing: Standing,
+    /// Whether it has been down for longer than the pool waits.
+    overdue: bool,
 }
 
 /// The pools that have the backend as a worker, and what each was told last.
 struct Told {
-    employers: Mutex<Vec<(Employer, Option<Standing>)>>,
+    employers: Mutex<Vec<(Employer, Option<News>)>>,
 }
 
 impl Watcher {
     /// Watches a backend; for which pools, [`watch_for`](Self::watch_for) says.
     pub(crate) fn start(upstream: Arc<Upstream>) -> Self {
         let told = Arc::new(Told { employers: Mutex::default() });
-        let mut tasks = vec![tokio::spawn(tell(upstream.clone(), told.clone()))];
+        let mut tasks = vec![
+            tokio::spawn(tell(upstream.clone(), told.clone())),
+            tokio::spawn(health::probe(upstream.clone())),
+        ];
         if let Some(health) = upstream.config.health.clone() {
             tasks.push(tokio::spawn(health::ask(upstream.clone(), health)));
         }
@@ -69,7 +83,7 @@ impl Drop for Watcher {
 async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
     let mut sweep_at = Instant::now() + SWEEP_EVERY;
     // Every worker is taken to be up at first, of which nothing needs to be said.
-    let mut down = false;
+    let mut down_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
         if sweep_at <= now {
@@ -77,12 +91,20 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
             sweep_at = now + SWEEP_EVERY;
         }
         let (standing, until) = upstream.condition.look(now);
-        down = announce(&upstream, &told, standing, down);
-        for employer in told.behind(standing) {
+        let down = announce(&upstream, &told, standing, down_since.is_some());
+        down_since = down.then(|| down_since.unwrap_or(now));
+        let (behind, next) = told.behind(standing, down_since, now);
+        for (employer, news) in behind {
+            let change = change(&upstream, news, &employer.in_flight);
             // A gate that has closed has no use for it.
-            let _ = employer.gate.worker(change(&upstream, standing, &employer.in_flight)).await;
+            let _ = match news {
+                News { standing: Standing::Unhealthy | Standing::Broken, overdue: false } => {
+                    employer.gate.pause_worker(change, now + employer.down_wait).await
+                }
+                _ => employer.gate.worker(change).await,
+            };
         }
-        let wake_at = until.map_or(sweep_at, |until| until.min(sweep_at));
+        let wake_at = [until, next].into_iter().flatten().fold(sweep_at, Instant::min);
         tokio::select! {
             () = upstream.condition.changed.notified() => {}
             () = sleep_until(wake_at) => {}
@@ -97,7 +119,7 @@ fn announce(upstream: &Upstream, told: &Told, standing: Standing, was_down: bool
         // It is tried, of which nothing is known yet.
         Standing::Trial => return was_down,
         Standing::Unhealthy => ("its health checks fail", upstream.complaints.last_check()),
-        Standing::Broken => ("requests fail on it", upstream.complaints.last_request()),
+        Standing::Broken => ("it answers nobody", upstream.complaints.last_request()),
     };
     let down = standing != Standing::Up;
     let (worker, cause) = (&upstream.name, cause.map(|cause| cause.to_string()));
@@ -116,32 +138,44 @@ impl Told {
         self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect()
     }
 
-    /// The pools that were not told this yet; they count as told.
-    fn behind(&self, standing: Standing) -> Vec<Employer> {
-        let mut employers = self.lock();
-        let behind = employers.iter_mut().filter(|(_, last)| *last != Some(standing));
-        behind
-            .map(|(employer, last)| {
-                *last = Some(standing);
-                employer.clone()
-            })
-            .collect()
+    /// The pools that were not told this yet, with what they are told; they count as told. And when there is more to tell
+    /// if nothing happens.
+    fn behind(
+        &self,
+        standing: Standing,
+        down_since: Option<Instant>,
+        now: Instant,
+    ) -> (Vec<(Employer, News)>, Option<Instant>) {
+        let (mut behind, mut next) = (Vec::new(), None::<Instant>);
+        for (employer, last) in self.lock().iter_mut() {
+            let overdue_at = down_since.map(|since| since + employer.down_wait);
+            let news = News { standing, overdue: overdue_at.is_some_and(|at| at <= now) };
+            if *last != Some(news) {
+                *last = Some(news);
+                behind.push((employer.clone(), news));
+            }
+            if let Some(at) = overdue_at.filter(|_| !news.overdue) {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        (behind, next)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Employer, Option<Standing>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Employer, Option<News>)>> {
         self.employers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the core is told. Requests may wait for an overloaded worker; one that is tried takes one more than what has
-/// been on it since before it broke.
-fn change(upstream: &Upstream, standing: Standing, in_flight: &InFlight) -> WorkerChange {
-    let state = match standing {
-        Standing::Up | Standing::Trial => WorkerState::Up,
-        Standing::Unhealthy | Standing::Broken => WorkerState::Overloaded,
+/// What the core is told. A worker that is down is paused: what comes waits for it with what is there. Once it has been
+/// down for too long it is overloaded: what comes and could go nowhere else is refused. One that is tried takes one more
+/// than what has been on it since before it broke.
+fn change(upstream: &Upstream, news: News, in_flight: &InFlight) -> WorkerChange {
+    let state = match (news.standing, news.overdue) {
+        (Standing::Unhealthy | Standing::Broken, true) => WorkerState::Overloaded,
+        _ => WorkerState::Up,
     };
     let slots = upstream.config.slots.unwrap_or(u64::MAX);
-    let slots = match standing {
+    let slots = match news.standing {
         Standing::Trial => slots.min(in_flight.now() + 1),
         _ => slots,
     };
@@ -149,6 +183,7 @@ fn change(upstream: &Upstream, standing: Standing, in_flight: &InFlight) -> Work
         name: (&*upstream.name).into(),
         state: Some(state),
         slots: Some(slots),
+        pause_until: Some(Micros(0)),
         ..WorkerChange::default()
     }
 }
