@@ -127,14 +127,14 @@ pub(crate) struct Share {
 struct HighestSettled {
     /// A flow that was the highest when that was last found out.
     witness: Local,
-    /// The ready flows by !settled, so that the lowest is the highest, but for what is in `changed`.
-    ranking: Ranking<Score>,
+    /// The ready flows by !settled, so that the lowest is the highest, but for what is in `changed`. Rarely asked.
+    ranking: Box<Ranking<Score>>,
     changed: Vec<Local>,
 }
 
 impl Default for HighestSettled {
     fn default() -> Self {
-        Self { witness: 0, ranking: Ranking::new(), changed: Vec::new() }
+        Self { witness: 0, ranking: Box::new(Ranking::new()), changed: Vec::new() }
     }
 }
 
@@ -462,36 +462,35 @@ impl Share {
 
     /// Enters what a flow is now into the rankings.
     fn enter(&mut self, flow: Local) {
-        let state = &self.flows[flow as usize];
+        let state = &mut self.flows[flow as usize];
         let absent = <Key as ranking::Key>::ABSENT;
         let key = if state.ready { (state.score, state.moment) } else { absent };
-        let (old, fresh) = if state.new { (absent, key) } else { (key, absent) };
-        if self.partition.is_some() {
-            let key = self.flows[flow as usize].ready.then_some(key);
-            self.enter_partition(flow, key);
-        }
-        self.old.set(flow, old);
-        let state = &mut self.flows[flow as usize];
+        self.highest.note(flow, state);
         if state.new || state.ranked_new {
             state.ranked_new = state.new;
+            let (old, fresh) = if state.new { (absent, key) } else { (key, absent) };
+            self.old.set(flow, old);
             self.fresh.set(flow, fresh);
+        } else {
+            self.old.set(flow, key);
         }
-        self.highest.note(flow, state);
+        if self.partition.is_some() {
+            self.enter_partition(flow);
+        }
     }
 
     /// The ready flow with the lowest score.
     fn lowest(&self) -> Option<Local> {
         match (self.old.lowest(), self.fresh.lowest()) {
-            (Some((_, old)), Some((flow, fresh))) if ranking::Key::is_below(fresh, old) => {
-                Some(flow)
-            }
+            (Some((_, old)), Some((flow, fresh))) if fresh < old => Some(flow),
             (Some((flow, _)), _) | (None, Some((flow, _))) => Some(flow),
             (None, None) => None,
         }
     }
 
-    fn enter_partition(&mut self, flow: Local, key: Option<Key>) {
+    fn enter_partition(&mut self, flow: Local) {
         let state = &self.flows[flow as usize];
+        let key = state.ready.then_some((state.score, state.moment));
         let active = state.ready || state.in_flight > 0;
         let in_flight = u64::from(state.in_flight);
         let Some(partition) = &mut self.partition else { return };
