@@ -339,12 +339,17 @@ impl Tree {
         path
     }
 
-    /// A request starts to wait in the queue that its path leads to.
-    pub(crate) fn enter(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
-        let queue = requests.get(handle).queue;
-        self.queues[queue as usize].push(handle, requests);
+    /// A request starts to wait in its queue, the one that its path leads to.
+    pub(crate) fn enter(
+        &mut self,
+        handle: Handle,
+        queue: u32,
+        requests: &mut Requests,
+        now: Micros,
+    ) {
+        let state = &mut self.queues[queue as usize];
+        state.push(handle, requests);
         let request = requests.get(handle);
-        let state = &self.queues[queue as usize];
         let innermost = state.flow;
         if state.ageing.is_some() || state.head() == Some(handle) {
             self.mark_flow(innermost);
@@ -412,7 +417,7 @@ impl Tree {
     }
 
     /// Takes a request out of its queue, whose flow is marked where that changes its head.
-    fn take_out(&mut self, handle: Handle, requests: &mut Requests) -> u32 {
+    pub(crate) fn take_out(&mut self, handle: Handle, requests: &mut Requests) -> u32 {
         let queue = requests.get(handle).queue;
         let state = &mut self.queues[queue as usize];
         let was_head = state.ageing.is_some() || state.head() == Some(handle);
@@ -424,31 +429,32 @@ impl Tree {
         queue
     }
 
-    /// A request is dispatched: every level is charged. The flight gets the generations, innermost first.
-    pub(crate) fn dispatch(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
-        let queue = self.take_out(handle, requests);
-        let mut generations = core::mem::take(&mut requests.start_flight(handle).generations);
-        let request = requests.get(handle);
-        let mut next = Some(self.queues[queue as usize].flow);
+    /// A request that was taken out is dispatched: every level is charged. The flight gets the generations, innermost
+    /// first.
+    pub(crate) fn dispatch(
+        &mut self,
+        handle: Handle,
+        request: &Request,
+        flight: &mut Flight,
+        now: Micros,
+    ) {
+        flight.charged = true;
+        let mut next = Some(self.queues[request.queue as usize].flow);
         while let Some(index) = next {
             let flow = &mut self.flows[index as usize];
             flow.in_flight += 1;
             let node = &mut self.nodes[flow.node as usize];
             let before = node.discipline.virtual_time();
-            generations.push(node.discipline.charge(flow.local, request.cost));
+            flight.generations.push(node.discipline.charge(flow.local, request.cost));
             if node.discipline.virtual_time() != before && node.discipline.has_idle() {
                 self.risen.push(flow.node);
             }
             next = node.parent;
             if flow.capped {
-                self.count_for_name(index, queue, true, now);
+                self.count_for_name(index, request.queue, true, now);
             }
             self.take_waiting(index, handle, request, now);
             self.mark_flow(index);
-        }
-        if let Some(flight) = requests.flight_mut(handle) {
-            flight.generations = generations;
-            flight.charged = true;
         }
     }
 
@@ -500,7 +506,7 @@ impl Tree {
             }
             match touched {
                 Touched::Flow => self.mark_flow(index),
-                Touched::Node => self.mark_node(node),
+                Touched::Node => self.stir(node),
                 Touched::Nothing => {}
             }
         }
@@ -617,6 +623,15 @@ impl Tree {
         }
     }
 
+    /// Another flow of a node may go next, although none of them is to be looked at. The root is asked when a slot is
+    /// free, and needs no look before that.
+    fn stir(&mut self, node: u32) {
+        match self.nodes[node as usize].parent {
+            Some(_) => self.mark_node(node),
+            None => self.nodes[node as usize].stale = true,
+        }
+    }
+
     /// The tick counter has risen: every load node takes one step.
     pub(crate) fn tick(&mut self, ticks: Ticks) {
         if self.load_nodes.is_empty() {
@@ -629,14 +644,14 @@ impl Tree {
             state.arbiter().tick(ticks);
             // Time alone gives nothing that is not ready a head.
             if state.stale || state.head.is_some() {
-                self.mark_node(node);
+                self.stir(node);
             }
         }
     }
 
     /// The pool's capacity has changed, by which a partitioned root divides.
     pub(crate) fn capacity_changed(&mut self) {
-        self.mark_node(ROOT);
+        self.stir(ROOT);
     }
 
     /// Every queue may have become ready or blocked.
@@ -663,6 +678,11 @@ impl Tree {
         flows
     }
 
+    /// Whether a queue will have another late request.
+    pub(crate) fn has_timers(&self) -> bool {
+        !self.timers.is_empty()
+    }
+
     /// When a queue next has another late request.
     pub(crate) fn next_timer(&self) -> Option<Micros> {
         self.timers.first().map(|(at, _)| *at)
@@ -670,9 +690,6 @@ impl Tree {
 
     /// Time goes on: queues in which a request has become late are looked at.
     pub(crate) fn advance(&mut self, now: Micros) {
-        if self.timers.is_empty() {
-            return;
-        }
         while let Some((_, queue)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
             if let Some(ageing) = &mut self.queues[queue as usize].ageing {
