@@ -15,7 +15,7 @@ use crate::event::{Pin, PoolConfig, Submit, WorkerChange};
 use crate::explain::Why;
 use crate::names::Names;
 use crate::policy::{BusyThresholds, Policy};
-use crate::requests::{Handle, Request, Requests, Seq};
+use crate::requests::{CachedAt, Handle, Request, Requests, Seq};
 use crate::room::Victim;
 use crate::tree::Tree;
 use crate::units::{Micros, TaskWeight, Ticks, Tokens, Weight};
@@ -173,6 +173,14 @@ pub struct Refusal {
     pub reason: Reason,
     /// The limit that was reached, where the reason is one.
     pub limit: Option<Limit>,
+}
+
+/// Cached tokens by worker, and where one is named twice, what is more.
+fn cached_at(stated: &[(Box<str>, Tokens)]) -> CachedAt {
+    let mut cached = stated.to_vec();
+    cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    cached.dedup_by(|b, a| a.0 == b.0);
+    cached
 }
 
 /// The context of the moment, borrowing only what it names.
@@ -365,11 +373,7 @@ impl Engine {
         request.weight = ask.weight;
         request.input = ask.input.or(ask.cost).unwrap_or(Tokens(1));
         if !ask.cached.is_empty() {
-            let mut cached = ask.cached.to_vec();
-            // By worker, and where one is named twice, what is more.
-            cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-            cached.dedup_by(|b, a| a.0 == b.0);
-            request.cached = Some(Box::new(cached));
+            request.cached = Some(Box::new(cached_at(ask.cached)));
             request.cached_best = self.workers.most_cached(want, &request);
         }
         let uncached = Tokens(request.input.0 - request.cached_best.0);
@@ -378,6 +382,7 @@ impl Engine {
         request
     }
 
+    #[inline]
     fn accept(&mut self, request: Request) -> Handle {
         self.next_seq += 1;
         self.workers.starts_to_wait(request.want);

@@ -7,6 +7,7 @@
 //! [`Pool::apply`] is the one seam: ordered events with their time go in, decisions come out. A log that several
 //! machines agree on can stand before it, for nothing that is decided depends on anything else.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use hashbrown::HashTable;
@@ -143,7 +144,7 @@ impl Pool {
         let Self { engine, book } = self;
         engine.begin(at, &mut Named { book, sink })?;
         match event {
-            Event::Submit(submit) => Self::submit(engine, book, &submit, sink),
+            Event::Submit(submit) => Self::submit(engine, book, submit, sink),
             Event::Release { id, tokens, quota } => {
                 let hash = hash_id(&id);
                 if let Some(handle) = book.find_hashed(&id, hash)
@@ -182,20 +183,20 @@ impl Pool {
         Ok(())
     }
 
-    fn submit(engine: &mut Engine, book: &mut Book, submit: &Submit, sink: &mut impl Sink) {
-        let id = &submit.id;
-        let hash = hash_id(id);
-        if book.find_hashed(id, hash).is_some() {
-            return reject(sink, id.clone(), Reason::Duplicate, None);
+    fn submit(engine: &mut Engine, book: &mut Book, submit: Box<Submit>, sink: &mut impl Sink) {
+        let hash = hash_id(&submit.id);
+        if book.find_hashed(&submit.id, hash).is_some() {
+            return reject(sink, submit.id, Reason::Duplicate, None);
         }
         let path = engine.path(&submit.attributes);
-        match engine.submit(path, &Ask::of(submit), &mut Named { book, sink }) {
+        let tested = engine.submit(path, &Ask::of(&submit), &mut Named { book, sink });
+        let Submit { id, attributes, .. } = *submit;
+        match tested {
             Ok(handle) => {
-                sink.accepted(handle, id);
-                let attributes = submit.attributes.clone();
-                book.insert_hashed(handle, Entry { id: id.clone(), attributes }, hash);
+                sink.accepted(handle, &id);
+                book.insert_hashed(handle, Entry { id, attributes }, hash);
             }
-            Err(Refusal { reason, limit }) => reject(sink, id.clone(), reason, limit),
+            Err(Refusal { reason, limit }) => reject(sink, id, reason, limit),
         }
     }
 

@@ -159,11 +159,13 @@ impl Requests {
     }
 
     /// Takes a request in, behind all that wait. Requests start to wait in seq order.
-    pub(crate) fn enter(&mut self, mut request: Request) -> Handle {
+    #[inline]
+    pub(crate) fn enter(&mut self, request: Request) -> Handle {
         let handle = self.free.take_lowest().unwrap_or_else(|| self.grow());
-        request.prev = self.append(handle);
+        let prev = self.append(handle);
+        let request = self.slab.put(handle, request);
+        request.prev = prev;
         request.next = NONE;
-        self.slab.put(handle, request);
         Handle(handle)
     }
 
@@ -187,6 +189,7 @@ impl Requests {
     }
 
     /// Forgets a request that neither waits nor is in flight any more.
+    #[inline]
     pub(crate) fn remove(&mut self, handle: Handle) {
         self.slab.clear(handle.0);
         self.free.put(handle.0);
@@ -245,6 +248,7 @@ impl Requests {
     }
 
     /// Takes a request out of the waiting list.
+    #[inline]
     pub(crate) fn stop_waiting(&mut self, handle: Handle) {
         let (prev, next) = {
             let request = self.get(handle);
@@ -263,6 +267,7 @@ impl Requests {
 
     /// Puts a request in flight. What it carries is an entry that another left behind, with fields to be set and
     /// `generations` empty.
+    #[inline]
     pub(crate) fn start_flight(&mut self, handle: Handle) -> (&Request, &mut Flight) {
         let index = self.free_flights.pop().unwrap_or_else(|| {
             self.flights.push(Flight::default());

@@ -268,12 +268,42 @@ impl FlowState {
     /// Works both heights out again, after a counter changed.
     pub(crate) fn refresh(&mut self) {
         self.settled = self.base.saturating_add(per_weight(self.served, self.weight));
+        self.refresh_score();
+    }
+
+    /// Works the score out again, after `pending` changed.
+    fn refresh_score(&mut self) {
         self.score = if self.pending == 0 {
             self.settled
         } else {
             let tokens = self.served.saturating_add(self.pending);
             self.base.saturating_add(per_weight(tokens, self.weight))
         };
+    }
+
+    /// Its key in the rankings.
+    fn key(&self) -> Key {
+        match self.ready {
+            true => (self.score, self.moment),
+            false => ranking::Key::ABSENT,
+        }
+    }
+
+    /// What the bound knows of it. A rise of virtual time makes it anew, but not while the flow is not ready.
+    fn bound_now(&self, rises: u64) -> BoundState {
+        match self.stopped {
+            None if self.bound.rise != rises => {
+                BoundState { fallen: 0, rise: rises, ended: self.bound.ended }
+            }
+            _ => self.bound,
+        }
+    }
+
+    /// Notes that its score has changed for another reason than a grant.
+    fn note_fall(&mut self, before: Score, rises: u64) {
+        self.bound = self.bound_now(rises);
+        let fall = before.saturating_sub(self.score);
+        self.bound.fallen = self.bound.fallen.saturating_add(fall);
     }
 
     /// Whether its meters have anything to tell.
@@ -289,6 +319,16 @@ impl FlowState {
 
 /// ⌊tokens · 2³² / weight⌋ without a wide product; saturates from 2⁹⁶ tokens per weight on.
 pub(crate) fn per_weight(tokens: u128, weight: Weight) -> Score {
+    // One short division where the product fits, as it does up to 2³² tokens.
+    match u32::try_from(tokens) {
+        Ok(tokens) => u128::from((u64::from(tokens) << SCALE_BITS) / weight.get()),
+        Err(_) => per_weight_of_many(tokens, weight),
+    }
+}
+
+/// The same for any number of tokens, kept apart so that the usual case stays short.
+#[inline(never)]
+fn per_weight_of_many(tokens: u128, weight: Weight) -> Score {
     let weight = weight.get();
     // Two short divisions where both fit, as they nearly always do.
     if let (Ok(tokens), true) = (u64::try_from(tokens), weight <= 1 << SCALE_BITS) {
@@ -402,24 +442,9 @@ impl Share {
         Some((-signed(ended), signed(behind)))
     }
 
-    /// What the bound knows of a flow. A rise of virtual time makes it anew, but not while the flow is not ready.
+    /// What the bound knows of a flow.
     pub(crate) fn bound_now(&self, flow: Local) -> BoundState {
-        let state = &self.flows[flow as usize];
-        match state.stopped {
-            None if state.bound.rise != self.rises => {
-                BoundState { fallen: 0, rise: self.rises, ended: state.bound.ended }
-            }
-            _ => state.bound,
-        }
-    }
-
-    /// Notes that a flow's score has changed for another reason than a grant.
-    fn note_fall(&mut self, flow: Local, before: Score) {
-        let bound = self.bound_now(flow);
-        let state = &mut self.flows[flow as usize];
-        state.bound = bound;
-        let fall = before.saturating_sub(state.score());
-        state.bound.fallen = state.bound.fallen.saturating_add(fall);
+        self.flows[flow as usize].bound_now(self.rises)
     }
 
     /// The flow's slots in a partitioned pool, where they are divided now.
@@ -461,22 +486,30 @@ impl Share {
     }
 
     /// Enters what a flow is now into the rankings.
+    #[inline]
     fn enter(&mut self, flow: Local) {
         let state = &mut self.flows[flow as usize];
-        let absent = <Key as ranking::Key>::ABSENT;
-        let key = if state.ready { (state.score, state.moment) } else { absent };
         self.highest.note(flow, state);
         if state.new || state.ranked_new {
-            state.ranked_new = state.new;
-            let (old, fresh) = if state.new { (absent, key) } else { (key, absent) };
-            self.old.set(flow, old);
-            self.fresh.set(flow, fresh);
+            self.enter_new(flow);
         } else {
-            self.old.set(flow, key);
+            self.old.set(flow, state.key());
         }
         if self.partition.is_some() {
             self.enter_partition(flow);
         }
+    }
+
+    /// The same for a flow that is new, or no longer is.
+    fn enter_new(&mut self, flow: Local) {
+        let state = &mut self.flows[flow as usize];
+        state.ranked_new = state.new;
+        let (is, was) = match state.new {
+            true => (&mut self.fresh, &mut self.old),
+            false => (&mut self.old, &mut self.fresh),
+        };
+        is.set(flow, state.key());
+        was.set(flow, ranking::Key::ABSENT);
     }
 
     /// The ready flow with the lowest score.
@@ -559,11 +592,11 @@ impl Arbiter for Share {
         if waits && !self.flows[flow as usize].waits {
             self.start(flow);
         }
-        if waits && view.head.is_none() && self.flows[flow as usize].stopped.is_none() {
-            self.flows[flow as usize].bound = self.bound_now(flow);
-        }
         let (virtual_time, rises) = (self.virtual_time, self.rises);
         let state = &mut self.flows[flow as usize];
+        if waits && view.head.is_none() && state.stopped.is_none() {
+            state.bound = state.bound_now(rises);
+        }
         state.waits = waits;
         state.in_flight = view.in_flight;
         state.ready = waits && view.head.is_some();
@@ -615,7 +648,7 @@ impl Arbiter for Share {
         let state = &mut self.flows[flow as usize];
         state.pending = state.pending.saturating_add(u128::from(cost.0));
         state.moment = moment;
-        state.refresh();
+        state.refresh_score();
         if core::mem::take(&mut state.new) {
             state.bound.fallen = virtual_time.saturating_sub(state.score);
             state.bound.rise = rises;
@@ -639,8 +672,7 @@ impl Arbiter for Share {
         let grown = state.settled - settled;
         state.bound.ended = state.bound.ended.saturating_add(grown);
         self.meter.settle(&mut state.meter, state.weight, ended.error());
-        self.note_fall(flow, before);
-        let state = &self.flows[flow as usize];
+        state.note_fall(before, self.rises);
         if state.ready && state.cap.is_none() && self.partition.is_none() {
             self.enter(flow);
             return Touched::Node;
@@ -661,7 +693,7 @@ impl Arbiter for Share {
         state.served = 0;
         state.weight = weight;
         state.refresh();
-        self.note_fall(flow, before);
+        state.note_fall(before, self.rises);
         if let Some(partition) = &mut self.partition {
             partition.divided = None;
         }

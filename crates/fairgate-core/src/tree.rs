@@ -30,8 +30,9 @@ use crate::share::Share;
 use crate::units::{Micros, Ticks, Tokens, Weight};
 use crate::workers::{Role, Workers};
 
-/// A node's discipline with its state.
+/// A node's discipline with its state. It is asked which one it is at every step, so the tag is one that is simply read.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 pub(crate) enum Discipline {
     Drr(Drr),
     Share(Share),
@@ -407,26 +408,32 @@ impl Tree {
 
     /// A request that waited leaves without being dispatched.
     pub(crate) fn leave(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
-        let queue = self.take_out(handle, requests);
+        let queue = &self.queues[requests.get(handle).queue as usize];
+        let innermost = queue.flow;
+        if queue.ageing.is_some() || queue.head() == Some(handle) {
+            self.mark_flow(innermost);
+        }
+        self.take_out(handle, requests);
         let request = requests.get(handle);
-        let mut next = Some(self.queues[queue as usize].flow);
-        while let Some(flow) = next {
-            self.take_waiting(flow, handle, request, now);
-            next = self.around(flow);
+        let mut next = Some(innermost);
+        while let Some(index) = next {
+            let flow = &mut self.flows[index as usize];
+            let node = &mut self.nodes[flow.node as usize];
+            next = node.parent;
+            let needed = flow.take_waiting(node, handle, request);
+            let remaining = flow.waiting;
+            if needed || remaining == 0 {
+                self.mark_flow(index);
+            }
+            self.counted_out(index, remaining, now);
         }
     }
 
-    /// Takes a request out of its queue, whose flow is marked where that changes its head.
-    pub(crate) fn take_out(&mut self, handle: Handle, requests: &mut Requests) -> u32 {
+    /// Takes a request out of its queue.
+    #[inline]
+    pub(crate) fn take_out(&mut self, handle: Handle, requests: &mut Requests) {
         let queue = requests.get(handle).queue;
-        let state = &mut self.queues[queue as usize];
-        let was_head = state.ageing.is_some() || state.head() == Some(handle);
-        state.remove(handle, requests);
-        let flow = state.flow;
-        if was_head {
-            self.mark_flow(flow);
-        }
-        queue
+        self.queues[queue as usize].remove(handle, requests);
     }
 
     /// A request that was taken out is dispatched: every level is charged. The flight gets the generations, innermost
@@ -450,11 +457,16 @@ impl Tree {
                 self.risen.push(flow.node);
             }
             next = node.parent;
-            if flow.capped {
+            flow.take_waiting(node, handle, request);
+            if !core::mem::replace(&mut flow.marked, true) {
+                self.marked = true;
+                self.marked_flows[node.depth].push(index);
+            }
+            let (remaining, capped) = (flow.waiting, flow.capped);
+            if capped {
                 self.count_for_name(index, request.queue, true, now);
             }
-            self.take_waiting(index, handle, request, now);
-            self.mark_flow(index);
+            self.counted_out(index, remaining, now);
         }
     }
 
@@ -512,22 +524,8 @@ impl Tree {
         }
     }
 
-    fn take_waiting(&mut self, index: u32, handle: Handle, request: &Request, now: Micros) {
-        let flow = &mut self.flows[index as usize];
-        flow.waiting -= 1;
-        let remaining = flow.waiting;
-        if let Some(arrivals) = &mut flow.arrivals {
-            arrivals.remove(&(request.seq, handle));
-        }
-        let node = &mut self.nodes[flow.node as usize];
-        if node.has_limits {
-            flow.input -= u128::from(request.input.0);
-            flow.cached -= u128::from(request.cached_best.0);
-        }
-        let needed = node.discipline.left(flow.local, request, remaining);
-        if needed || remaining == 0 {
-            self.mark_flow(index);
-        }
+    /// One request fewer waits in a flow.
+    fn counted_out(&mut self, index: u32, remaining: u32, now: Micros) {
         if remaining == 0 {
             self.stops_waiting(index, now);
         }
@@ -968,6 +966,21 @@ fn oldest(flow: &Flow, queues: &[Queue], cx: Context<'_>) -> Option<Oldest> {
     };
     let request = cx.requests.get(handle);
     Some(Oldest { request: handle, seq: request.seq, tick: request.tick })
+}
+
+impl Flow {
+    /// A request no longer waits in it. Says whether it must be looked at even where its head is the same.
+    fn take_waiting(&mut self, node: &mut NodeState, handle: Handle, request: &Request) -> bool {
+        self.waiting -= 1;
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.remove(&(request.seq, handle));
+        }
+        if node.has_limits {
+            self.input -= u128::from(request.input.0);
+            self.cached -= u128::from(request.cached_best.0);
+        }
+        node.discipline.left(self.local, request, self.waiting)
+    }
 }
 
 /// The hash under which a flow is found.
