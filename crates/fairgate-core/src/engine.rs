@@ -333,6 +333,7 @@ impl Engine {
     }
 
     /// Whether a request may enter, and who must leave for it.
+    #[inline]
     fn test(&self, path: Path, newcomer: &Request, want: &Want) -> Result<Option<Handle>, Refusal> {
         if self.workers.named {
             let refused = |reason| Err(Refusal { reason, limit: None });
@@ -366,6 +367,7 @@ impl Engine {
         (full && !passes).then(|| self.tree.victim(path.0, newcomer, &self.requests))
     }
 
+    #[inline]
     fn request(&self, path: Path, ask: &Ask<'_>, want: &Want) -> Request {
         let mut request = Request::new(Seq(self.next_seq), self.now, self.ticks);
         request.queue = path.0;

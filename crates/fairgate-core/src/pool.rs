@@ -72,16 +72,23 @@ impl Book {
     }
 
     fn remove(&mut self, handle: Handle) -> Option<Entry> {
-        let hash = hash_id(&self.get(handle)?.id);
-        self.remove_hashed(handle, hash)
-    }
-
-    fn remove_hashed(&mut self, handle: Handle, hash: u64) -> Option<Entry> {
         let entry = self.entries.take(handle.0)?;
-        if let Ok(found) = self.by_id.find_entry(hash, |h| *h == handle.0) {
+        if let Ok(found) = self.by_id.find_entry(hash_id(&entry.id), |h| *h == handle.0) {
             found.remove();
         }
         Some(entry)
+    }
+
+    /// Removes the request of that id, where there is one and it is gone by what `ends` does.
+    fn remove_where(&mut self, id: &str, ends: impl FnOnce(Handle) -> bool) {
+        let Self { by_id, entries } = self;
+        let is_it = |handle: &u32| *id_of(entries, *handle) == *id;
+        let Ok(found) = by_id.find_entry(hash_id(id), is_it) else { return };
+        let handle = *found.get();
+        if ends(Handle(handle)) {
+            found.remove();
+            entries.clear(handle);
+        }
     }
 }
 
@@ -146,20 +153,9 @@ impl Pool {
         match event {
             Event::Submit(submit) => Self::submit(engine, book, submit, sink),
             Event::Release { id, tokens, quota } => {
-                let hash = hash_id(&id);
-                if let Some(handle) = book.find_hashed(&id, hash)
-                    && engine.release(handle, tokens, quota)
-                {
-                    book.remove_hashed(handle, hash);
-                }
+                book.remove_where(&id, |handle| engine.release(handle, tokens, quota));
             }
-            Event::Cancel { id } => {
-                if let Some(handle) = book.find(&id)
-                    && engine.cancel(handle)
-                {
-                    book.remove(handle);
-                }
-            }
+            Event::Cancel { id } => book.remove_where(&id, |handle| engine.cancel(handle)),
             Event::Hold { by, flow } => engine.set_held(by, &flow, true),
             Event::Resume { by, flow } => engine.set_held(by, &flow, false),
             Event::Capacity { slots } => engine.set_capacity(slots),

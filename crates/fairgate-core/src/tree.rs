@@ -23,7 +23,7 @@ use crate::load::Load;
 use crate::meter::CapLoad;
 use crate::names::{Names, hash_text};
 use crate::policy::{BusyThresholds, Node, Policy};
-use crate::queue::Queue;
+use crate::queue::{Ageing, Queue};
 use crate::ranking::Tournament;
 use crate::requests::{Flight, Handle, Request, Requests, Seq};
 use crate::share::Share;
@@ -518,7 +518,7 @@ impl Tree {
             }
             match touched {
                 Touched::Flow => self.mark_flow(index),
-                Touched::Node => self.stir(node),
+                Touched::Node => self.mark_node(node),
                 Touched::Nothing => {}
             }
         }
@@ -612,21 +612,15 @@ impl Tree {
         }
     }
 
+    /// Another flow of a node may go next. The root is asked when a slot is free, and needs no mark for that.
     fn mark_node(&mut self, node: u32) {
         let state = &mut self.nodes[node as usize];
-        if !state.marked {
+        if state.parent.is_none() {
+            state.stale = true;
+        } else if !state.marked {
             state.marked = true;
             self.marked = true;
             self.marked_nodes[state.depth].push(node);
-        }
-    }
-
-    /// Another flow of a node may go next, although none of them is to be looked at. The root is asked when a slot is
-    /// free, and needs no look before that.
-    fn stir(&mut self, node: u32) {
-        match self.nodes[node as usize].parent {
-            Some(_) => self.mark_node(node),
-            None => self.nodes[node as usize].stale = true,
         }
     }
 
@@ -642,14 +636,14 @@ impl Tree {
             state.arbiter().tick(ticks);
             // Time alone gives nothing that is not ready a head.
             if state.stale || state.head.is_some() {
-                self.stir(node);
+                self.mark_node(node);
             }
         }
     }
 
     /// The pool's capacity has changed, by which a partitioned root divides.
     pub(crate) fn capacity_changed(&mut self) {
-        self.stir(ROOT);
+        self.mark_node(ROOT);
     }
 
     /// Every queue may have become ready or blocked.
@@ -694,21 +688,6 @@ impl Tree {
                 ageing.due = None;
             }
             self.mark_flow(self.queues[queue as usize].flow);
-        }
-    }
-
-    /// A queue with a longest wait is entered among the timers as it is now.
-    fn set_timer(&mut self, queue: u32, now: Micros, requests: &Requests) {
-        let Some(ageing) = &mut self.queues[queue as usize].ageing else { return };
-        let due = ageing.next_due(now, requests);
-        let before = core::mem::replace(&mut ageing.due, due);
-        if before != due {
-            if let Some(before) = before {
-                self.timers.remove(&(before, queue));
-            }
-            if let Some(due) = due {
-                self.timers.insert((due, queue));
-            }
         }
     }
 
@@ -830,6 +809,9 @@ impl Tree {
                 i += 1;
             }
             self.marked_flows[depth].clear();
+            if depth == 0 && i > 0 {
+                self.nodes[ROOT as usize].arbiter().looked(blocked);
+            }
             while let Some(node) = self.marked_nodes[depth].pop() {
                 self.look_at_node(node, blocked, cx);
             }
@@ -879,37 +861,38 @@ impl Tree {
     fn look_at_flow(&mut self, index: u32, blocked: bool, workers: &Workers, cx: Context<'_>) {
         let flow = &mut self.flows[index as usize];
         flow.marked = false;
-        let Flow { child, node, local, named, waiting, in_flight, held, capped, .. } = *flow;
-        let (head, oldest_open) = match child {
+        let (head, oldest_open) = match flow.child {
             Child::Node(node) => (self.nodes[node as usize].head, true),
-            Child::Queue(queue) => {
-                if self.queues[queue as usize].ageing.is_some() {
-                    self.set_timer(queue, cx.now, cx.requests);
+            Child::Queue(number) => {
+                let queue = &mut self.queues[number as usize];
+                if let Some(ageing) = &mut queue.ageing {
+                    set_timer(&mut self.timers, number, ageing, cx);
                 }
-                let queue = &self.queues[queue as usize];
                 let open = |role: Role| {
                     queue.watched[role as usize].is_none_or(|demand| workers.told_open(demand))
                 };
                 (queue_head(queue, open(Role::Head), workers, cx), open(Role::Oldest))
             }
         };
-        self.flows[index as usize].head = head;
+        flow.head = head;
         if blocked && head.is_some() {
             // What queues were told is from before; they are looked at again when a worker frees up.
             self.looked_at_blocked.insert(index);
         }
-        let state = &mut self.nodes[node as usize];
-        let (at_cap, oldest) = match &state.discipline {
-            Discipline::Share(_) if capped => {
-                (self.names.list[named as usize].at_cap() == Some(true), None)
+        let node = &mut self.nodes[flow.node as usize];
+        let Flow { local, waiting, in_flight, .. } = *flow;
+        let (at_cap, oldest) = match &node.discipline {
+            Discipline::Share(_) if flow.capped => {
+                (self.names.list[flow.named as usize].at_cap() == Some(true), None)
             }
             Discipline::Share(share) => (share.flows[local as usize].at_cap(in_flight), None),
-            Discipline::Load(_) => (false, oldest(&self.flows[index as usize], &self.queues, cx)),
+            Discipline::Load(_) => (false, oldest(flow, &self.queues, cx)),
             Discipline::Drr(_) => (false, None),
         };
-        let head = head.filter(|_| !held && !blocked && !at_cap);
+        let head = head.filter(|_| !flow.held && !blocked && !at_cap);
         let view = View { head, waiting, in_flight, oldest, oldest_open };
-        state.arbiter().look(local, view, cx);
+        node.arbiter().look(local, view, cx);
+        let node = flow.node;
         self.mark_node(node);
     }
 
@@ -917,10 +900,7 @@ impl Tree {
         let node = &mut self.nodes[index as usize];
         node.marked = false;
         node.arbiter().looked(blocked);
-        let Some(parent) = node.parent else {
-            node.stale = true;
-            return;
-        };
+        let Some(parent) = node.parent else { return };
         let head = self.ask(index, cx);
         let node = &mut self.nodes[index as usize];
         if core::mem::replace(&mut node.head, head) != head {
@@ -945,6 +925,25 @@ impl Tree {
             self.nodes[ROOT as usize].head = self.ask(ROOT, cx);
         }
         self.nodes[ROOT as usize].head
+    }
+}
+
+/// A queue with a longest wait is entered among the timers as it is now.
+fn set_timer(
+    timers: &mut BTreeSet<(Micros, u32)>,
+    queue: u32,
+    ageing: &mut Ageing,
+    cx: Context<'_>,
+) {
+    let due = ageing.next_due(cx.now, cx.requests);
+    let before = core::mem::replace(&mut ageing.due, due);
+    if before != due {
+        if let Some(before) = before {
+            timers.remove(&(before, queue));
+        }
+        if let Some(due) = due {
+            timers.insert((due, queue));
+        }
     }
 }
 
