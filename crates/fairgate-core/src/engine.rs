@@ -361,6 +361,7 @@ impl Engine {
     }
 
     /// Who must go where the queue is full; nobody where it is not, or where the newcomer need not wait.
+    #[inline]
     fn victim(&self, path: Path, newcomer: &Request) -> Option<Victim> {
         let full = self.waiting() >= self.limits.max_queue?;
         let passes = self.waiting() == 0 && self.in_flight() < self.capacity;

@@ -213,6 +213,16 @@ pub(crate) struct BoundState {
     pub(crate) ended: Score,
 }
 
+impl BoundState {
+    /// Brings it up to date. A rise of virtual time makes it anew, but not while the flow has stopped being ready.
+    fn renew(&mut self, stopped: bool, rises: u64) {
+        if !stopped && self.rise != rises {
+            self.fallen = 0;
+            self.rise = rises;
+        }
+    }
+}
+
 /// The hierarchical slots of a partitioned root.
 #[derive(Clone, Debug, Default)]
 struct Partition {
@@ -289,19 +299,9 @@ impl FlowState {
         }
     }
 
-    /// What the bound knows of it. A rise of virtual time makes it anew, but not while the flow is not ready.
-    fn bound_now(&self, rises: u64) -> BoundState {
-        match self.stopped {
-            None if self.bound.rise != rises => {
-                BoundState { fallen: 0, rise: rises, ended: self.bound.ended }
-            }
-            _ => self.bound,
-        }
-    }
-
     /// Notes that its score has changed for another reason than a grant.
     fn note_fall(&mut self, before: Score, rises: u64) {
-        self.bound = self.bound_now(rises);
+        self.bound.renew(self.stopped.is_some(), rises);
         let fall = before.saturating_sub(self.score);
         self.bound.fallen = self.bound.fallen.saturating_add(fall);
     }
@@ -444,7 +444,10 @@ impl Share {
 
     /// What the bound knows of a flow.
     pub(crate) fn bound_now(&self, flow: Local) -> BoundState {
-        self.flows[flow as usize].bound_now(self.rises)
+        let state = &self.flows[flow as usize];
+        let mut bound = state.bound;
+        bound.renew(state.stopped.is_some(), self.rises);
+        bound
     }
 
     /// The flow's slots in a partitioned pool, where they are divided now.
@@ -500,7 +503,8 @@ impl Share {
         }
     }
 
-    /// The same for a flow that is new, or no longer is.
+    /// The same for a flow that is new, or no longer is; kept apart so that the usual case stays short.
+    #[inline(never)]
     fn enter_new(&mut self, flow: Local) {
         let state = &mut self.flows[flow as usize];
         state.ranked_new = state.new;
@@ -521,6 +525,8 @@ impl Share {
         }
     }
 
+    /// Enters what a flow is now into the partition, where there is one.
+    #[inline(never)]
     fn enter_partition(&mut self, flow: Local) {
         let state = &self.flows[flow as usize];
         let key = state.ready.then_some((state.score, state.moment));
@@ -595,7 +601,7 @@ impl Arbiter for Share {
         let (virtual_time, rises) = (self.virtual_time, self.rises);
         let state = &mut self.flows[flow as usize];
         if waits && view.head.is_none() && state.stopped.is_none() {
-            state.bound = state.bound_now(rises);
+            state.bound.renew(false, rises);
         }
         state.waits = waits;
         state.in_flight = view.in_flight;

@@ -382,7 +382,8 @@ impl Tree {
         }
     }
 
-    /// Something waits in a flow where nothing did.
+    /// Something waits in a flow where nothing did, which is rare enough to be kept apart.
+    #[inline(never)]
     fn starts_to_wait(&mut self, index: u32, now: Micros) {
         let Flow { named, in_flight, capped, .. } = self.flows[index as usize];
         self.names.list[named as usize].backlogged += 1;
@@ -394,7 +395,8 @@ impl Tree {
         }
     }
 
-    /// Nothing waits in a flow any more.
+    /// Nothing waits in a flow any more, which is rare enough to be kept apart.
+    #[inline(never)]
     fn stops_waiting(&mut self, index: u32, now: Micros) {
         let Flow { named, in_flight, capped, .. } = self.flows[index as usize];
         self.names.list[named as usize].backlogged -= 1;
@@ -525,6 +527,7 @@ impl Tree {
     }
 
     /// One request fewer waits in a flow.
+    #[inline]
     fn counted_out(&mut self, index: u32, remaining: u32, now: Micros) {
         if remaining == 0 {
             self.stops_waiting(index, now);
@@ -534,7 +537,8 @@ impl Tree {
         }
     }
 
-    /// Another number waits in a flow: another flow of its node may be the fullest.
+    /// Another number waits in a flow: another flow of its node may be the fullest. Only bounded pools ask.
+    #[inline(never)]
     fn recount_crowd(&mut self, index: u32) {
         let Flow { node, local, .. } = self.flows[index as usize];
         let NodeState { crowd, locals, .. } = &mut self.nodes[node as usize];
@@ -969,6 +973,7 @@ fn oldest(flow: &Flow, queues: &[Queue], cx: Context<'_>) -> Option<Oldest> {
 
 impl Flow {
     /// A request no longer waits in it. Says whether it must be looked at even where its head is the same.
+    #[inline]
     fn take_waiting(&mut self, node: &mut NodeState, handle: Handle, request: &Request) -> bool {
         self.waiting -= 1;
         if let Some(arrivals) = &mut self.arrivals {
