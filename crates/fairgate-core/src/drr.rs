@@ -232,8 +232,8 @@ impl Drr {
                 let least = rounds.least()?;
                 let within = least.max(1);
                 let class = rounds
-                    .first_within(start, self.count(), within)
-                    .or_else(|| rounds.first_within(0, start, within))?;
+                    .first_within(start, within)
+                    .or_else(|| rounds.first_within(0, within))?;
                 (class, if least > 1 { least } else { 0 })
             }
             None => self.scan_short(start)?,
@@ -265,7 +265,7 @@ impl Drr {
         if next == self.count() { 0 } else { next }
     }
 
-    /// Gives the credit that the scan gives on its way to the winner.
+    /// Gives the credit that the scan gives on its way to the winner, and brings the winner's deficit up to date.
     fn credit_scan(&mut self, class: Local, start: Local, bulk: u64) {
         let count = self.count();
         if self.rounds.is_none() {
@@ -274,16 +274,17 @@ impl Drr {
         let Some(rounds) = &mut self.rounds else { return };
         if bulk > 0 {
             rounds.give(0, count, bulk);
-            return;
-        }
-        if start <= class {
+        } else if start <= class {
             rounds.give(start, class, 1);
         } else {
             rounds.give(start, count, 1);
             rounds.give(0, class, 1);
         }
-        if rounds.get(class) == Some(1) {
-            rounds.give(class, class + 1, 1);
+        self.touch(class);
+        let state = &mut self.classes[class as usize];
+        if bulk == 0 && state.needed == 1 {
+            // The tree need not know: the look that follows the grant enters the class anew.
+            state.add_credit(1);
         }
     }
 
@@ -392,7 +393,7 @@ impl Arbiter for Drr {
         if let Some((_, Turn::Visited { start, bulk })) = picked {
             self.credit_scan(class, start, bulk);
         }
-        self.touch(class);
+        debug_assert_eq!(self.classes[class as usize].needed, self.needed_now(class), "touched");
         let state = &mut self.classes[class as usize];
         state.deficit -= u128::from(cost.0);
         state.ceiling = state.ceiling.saturating_sub(u128::from(cost.0));

@@ -139,7 +139,7 @@ impl Pool {
         let Some(flight) = from.flight else {
             engine.requests.start_waiting(handle);
             engine.workers.starts_to_wait(want);
-            engine.tree.enter(handle, &mut engine.requests, engine.now);
+            engine.tree.enter(handle, queue, &mut engine.requests, engine.now);
             return Ok(());
         };
         engine.tree.enter_in_flight(queue, engine.now);
@@ -150,7 +150,7 @@ impl Pool {
         if let Some(place) = place {
             engine.workers.board_again(place, flight.prefill);
         }
-        let restored = engine.requests.start_flight(handle);
+        let (_, restored) = engine.requests.start_flight(handle);
         restored.granted_at = flight.granted_at;
         restored.number = flight.number;
         restored.charged = flight.generations.is_some();
