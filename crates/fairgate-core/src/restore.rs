@@ -275,11 +275,13 @@ fn flow_meter(
 ) -> Result<FlowMeter, RestoreError> {
     let FlowMeterSnapshot { due, floor, got, rise, fall, worst } = from;
     let sane = due.unsigned_abs().max(floor.unsigned_abs()) < MAX_SCORE
-        && got.unsigned_abs() < MAX_TOKENS
-        && from.rise < MAX_SCORE
-        && from.fall < MAX_SCORE
-        && from.worst < MAX_SCORE;
+        && got.unsigned_abs() < MAX_TOKENS;
     ensure(sane, field, "meter: must be within 2^120")?;
+    let [rise, fall, worst] = [rise, fall, worst].map(u64::try_from);
+    let (Ok(rise), Ok(fall), Ok(worst)) = (rise, fall, worst) else {
+        let problem = "meter: rise, fall and worst must be below 2^64";
+        return Err(RestoreError { field: field.into(), problem });
+    };
     Ok(FlowMeter::restored(Counters { due, floor, got, rise, fall, worst }, waits))
 }
 
