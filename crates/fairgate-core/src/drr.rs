@@ -417,3 +417,81 @@ impl Arbiter for Drr {
         self.enter(class);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::{Handle, Requests, Seq};
+    use crate::units::{Micros, Ticks};
+
+    /// A ring that is too long to be scanned, beside the same ring scanned: they pick the same class, give the same credit
+    /// and come to the same deficits.
+    #[test]
+    fn a_long_ring_decides_as_a_scanned_one() {
+        let mut state = 11u64;
+        let mut next = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 33) % below
+        };
+        let requests = Requests::new();
+        let cx =
+            Context { requests: &requests, now: Micros(0), ticks: Ticks(0), capacity: u64::MAX };
+        for _ in 0..60 {
+            let count = 17 + next(60);
+            let quanta: Vec<_> =
+                (0..count).map(|_| Weight::new(1 + next(500)).expect("over 0")).collect();
+            let mut long = Drr::new(quanta.iter().copied());
+            let mut scanned = Drr { rounds: None, ..Drr::new(quanta.iter().copied()) };
+            assert!(long.rounds.is_some());
+            let mut waiting = alloc::vec![0u32; count as usize];
+            for seq in 0..400 {
+                let show = |ring: &mut Drr, class: Local, cost: Option<u64>, waiting: u32| {
+                    let head = cost.map(|cost| Head {
+                        request: Handle(0),
+                        seq: Seq(seq),
+                        cost: Tokens(cost),
+                    });
+                    let view =
+                        View { head, waiting, in_flight: 0, oldest: None, oldest_open: true };
+                    ring.look(class, view, cx);
+                };
+                // Some classes turn ready or not, with heads up to many quanta.
+                for _ in 0..next(4) {
+                    let class = next(count) as Local;
+                    let cost = (next(5) > 0).then(|| 1 + next(20_000));
+                    waiting[class as usize] = if cost.is_some() { 1 + next(4) as u32 } else { 0 };
+                    for ring in [&mut long, &mut scanned] {
+                        ring.classes[class as usize].waiting = waiting[class as usize];
+                        if cost.is_none() {
+                            ring.touch(class);
+                            ring.classes[class as usize].deficit = 0;
+                        }
+                        show(ring, class, cost, waiting[class as usize]);
+                    }
+                }
+                let picks = [&mut long, &mut scanned].map(|ring| (ring.pick(cx), ring.picked));
+                assert_eq!(picks[0], picks[1]);
+                let Some(Pick { flow, .. }) = picks[0].0 else { continue };
+                let cost = long.head_cost(flow).expect("it was picked");
+                let left = waiting[flow as usize] - 1;
+                waiting[flow as usize] = left;
+                let next_cost = (left > 0).then(|| 1 + next(20_000));
+                for ring in [&mut long, &mut scanned] {
+                    ring.charge(flow, cost);
+                    ring.classes[flow as usize].waiting = left;
+                    if left == 0 {
+                        ring.touch(flow);
+                        ring.classes[flow as usize].deficit = 0;
+                    }
+                    show(ring, flow, next_cost, left);
+                    ring.looked(false);
+                }
+                assert_eq!((long.cursor, long.stayed), (scanned.cursor, scanned.stayed));
+                for class in 0..count as Local {
+                    assert_eq!(long.deficit(class), scanned.deficit(class), "class {class}");
+                    assert_eq!(long.rounds_needed(class), scanned.rounds_needed(class));
+                }
+            }
+        }
+    }
+}

@@ -249,7 +249,8 @@ impl NodeMeter {
         // Most often nobody is leaving and everything fits.
         let amount = self.carried.saturating_add(i128::from(cost) << SCALE_BITS);
         if self.leaving.is_empty()
-            && let (Ok(amount), Ok(weight @ 1..)) = (u64::try_from(amount), u64::try_from(self.weight))
+            && let (Ok(amount), Ok(weight @ 1..)) =
+                (u64::try_from(amount), u64::try_from(self.weight))
         {
             self.carried = 0;
             self.volume = self.volume.saturating_add(i128::from(amount / weight));

@@ -274,8 +274,8 @@ fn flow_meter(
     field: &str,
 ) -> Result<FlowMeter, RestoreError> {
     let FlowMeterSnapshot { due, floor, got, rise, fall, worst } = from;
-    let sane = due.unsigned_abs().max(floor.unsigned_abs()) < MAX_SCORE
-        && got.unsigned_abs() < MAX_TOKENS;
+    let sane =
+        due.unsigned_abs().max(floor.unsigned_abs()) < MAX_SCORE && got.unsigned_abs() < MAX_TOKENS;
     ensure(sane, field, "meter: must be within 2^120")?;
     let [rise, fall, worst] = [rise, fall, worst].map(u64::try_from);
     let (Ok(rise), Ok(fall), Ok(worst)) = (rise, fall, worst) else {
