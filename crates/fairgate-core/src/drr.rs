@@ -232,8 +232,8 @@ impl Drr {
                 let least = rounds.least()?;
                 let within = least.max(1);
                 let class = rounds
-                    .first_within(start, self.count(), within)
-                    .or_else(|| rounds.first_within(0, start, within))?;
+                    .first_within(start, within)
+                    .or_else(|| rounds.first_within(0, within))?;
                 (class, if least > 1 { least } else { 0 })
             }
             None => self.scan_short(start)?,
@@ -265,7 +265,7 @@ impl Drr {
         if next == self.count() { 0 } else { next }
     }
 
-    /// Gives the credit that the scan gives on its way to the winner.
+    /// Gives the credit that the scan gives on its way to the winner, and brings the winner's deficit up to date.
     fn credit_scan(&mut self, class: Local, start: Local, bulk: u64) {
         let count = self.count();
         if self.rounds.is_none() {
@@ -274,16 +274,17 @@ impl Drr {
         let Some(rounds) = &mut self.rounds else { return };
         if bulk > 0 {
             rounds.give(0, count, bulk);
-            return;
-        }
-        if start <= class {
+        } else if start <= class {
             rounds.give(start, class, 1);
         } else {
             rounds.give(start, count, 1);
             rounds.give(0, class, 1);
         }
-        if rounds.get(class) == Some(1) {
-            rounds.give(class, class + 1, 1);
+        self.touch(class);
+        let state = &mut self.classes[class as usize];
+        if bulk == 0 && state.needed == 1 {
+            // The tree need not know: the look that follows the grant enters the class anew.
+            state.add_credit(1);
         }
     }
 
@@ -392,7 +393,7 @@ impl Arbiter for Drr {
         if let Some((_, Turn::Visited { start, bulk })) = picked {
             self.credit_scan(class, start, bulk);
         }
-        self.touch(class);
+        debug_assert_eq!(self.classes[class as usize].needed, self.needed_now(class), "touched");
         let state = &mut self.classes[class as usize];
         state.deficit -= u128::from(cost.0);
         state.ceiling = state.ceiling.saturating_sub(u128::from(cost.0));
@@ -414,5 +415,83 @@ impl Arbiter for Drr {
         self.meter.reweigh(class, &mut state.meter, state.quantum, quantum);
         state.quantum = quantum;
         self.enter(class);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requests::{Handle, Requests, Seq};
+    use crate::units::{Micros, Ticks};
+
+    /// A ring that is too long to be scanned, beside the same ring scanned: they pick the same class, give the same credit
+    /// and come to the same deficits.
+    #[test]
+    fn a_long_ring_decides_as_a_scanned_one() {
+        let mut state = 11u64;
+        let mut next = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 33) % below
+        };
+        let requests = Requests::new();
+        let cx =
+            Context { requests: &requests, now: Micros(0), ticks: Ticks(0), capacity: u64::MAX };
+        for _ in 0..60 {
+            let count = 17 + next(60);
+            let quanta: Vec<_> =
+                (0..count).map(|_| Weight::new(1 + next(500)).expect("over 0")).collect();
+            let mut long = Drr::new(quanta.iter().copied());
+            let mut scanned = Drr { rounds: None, ..Drr::new(quanta.iter().copied()) };
+            assert!(long.rounds.is_some());
+            let mut waiting = alloc::vec![0u32; count as usize];
+            for seq in 0..400 {
+                let show = |ring: &mut Drr, class: Local, cost: Option<u64>, waiting: u32| {
+                    let head = cost.map(|cost| Head {
+                        request: Handle(0),
+                        seq: Seq(seq),
+                        cost: Tokens(cost),
+                    });
+                    let view =
+                        View { head, waiting, in_flight: 0, oldest: None, oldest_open: true };
+                    ring.look(class, view, cx);
+                };
+                // Some classes turn ready or not, with heads up to many quanta.
+                for _ in 0..next(4) {
+                    let class = next(count) as Local;
+                    let cost = (next(5) > 0).then(|| 1 + next(20_000));
+                    waiting[class as usize] = if cost.is_some() { 1 + next(4) as u32 } else { 0 };
+                    for ring in [&mut long, &mut scanned] {
+                        ring.classes[class as usize].waiting = waiting[class as usize];
+                        if cost.is_none() {
+                            ring.touch(class);
+                            ring.classes[class as usize].deficit = 0;
+                        }
+                        show(ring, class, cost, waiting[class as usize]);
+                    }
+                }
+                let picks = [&mut long, &mut scanned].map(|ring| (ring.pick(cx), ring.picked));
+                assert_eq!(picks[0], picks[1]);
+                let Some(Pick { flow, .. }) = picks[0].0 else { continue };
+                let cost = long.head_cost(flow).expect("it was picked");
+                let left = waiting[flow as usize] - 1;
+                waiting[flow as usize] = left;
+                let next_cost = (left > 0).then(|| 1 + next(20_000));
+                for ring in [&mut long, &mut scanned] {
+                    ring.charge(flow, cost);
+                    ring.classes[flow as usize].waiting = left;
+                    if left == 0 {
+                        ring.touch(flow);
+                        ring.classes[flow as usize].deficit = 0;
+                    }
+                    show(ring, flow, next_cost, left);
+                    ring.looked(false);
+                }
+                assert_eq!((long.cursor, long.stayed), (scanned.cursor, scanned.stayed));
+                for class in 0..count as Local {
+                    assert_eq!(long.deficit(class), scanned.deficit(class), "class {class}");
+                    assert_eq!(long.rounds_needed(class), scanned.rounds_needed(class));
+                }
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::event::{Pin, PoolConfig, Submit, WorkerChange};
 use crate::explain::Why;
 use crate::names::Names;
 use crate::policy::{BusyThresholds, Policy};
-use crate::requests::{Handle, Request, Requests, Seq};
+use crate::requests::{CachedAt, Handle, Request, Requests, Seq};
 use crate::room::Victim;
 use crate::tree::Tree;
 use crate::units::{Micros, TaskWeight, Ticks, Tokens, Weight};
@@ -175,6 +175,14 @@ pub struct Refusal {
     pub limit: Option<Limit>,
 }
 
+/// Cached tokens by worker, and where one is named twice, what is more.
+fn cached_at(stated: &[(Box<str>, Tokens)]) -> CachedAt {
+    let mut cached = stated.to_vec();
+    cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    cached.dedup_by(|b, a| a.0 == b.0);
+    cached
+}
+
 /// The context of the moment, borrowing only what it names.
 macro_rules! context {
     ($engine:ident) => {
@@ -226,7 +234,9 @@ impl Engine {
         if self.workers.named {
             self.workers.advance(at);
         }
-        self.tree.advance(at);
+        if self.tree.has_timers() {
+            self.tree.advance(at);
+        }
         if self.limits.queue_timeout.is_some() {
             self.expire(out);
         }
@@ -303,12 +313,16 @@ impl Engine {
         ask: &Ask<'_>,
         out: &mut impl Verdicts,
     ) -> Result<Handle, Refusal> {
-        let tested = self.test(path, ask);
+        let stated = (!ask.goes_anywhere()).then(|| ask.want());
+        let want = stated.as_ref().unwrap_or(&ANY_WORKER);
+        let mut request = self.request(path, ask, want);
+        let tested = self.test(path, &request, want);
         if tested.is_err() {
             // The way to it may have been made for this request only.
             self.tree.emptied.push(self.tree.queues[path.0 as usize].flow);
         }
-        let (request, victim) = tested?;
+        let victim = tested?;
+        request.want = self.workers.intern(want);
         let handle = self.accept(request);
         if let Some(victim) = victim {
             self.withdraw(victim);
@@ -319,9 +333,8 @@ impl Engine {
     }
 
     /// Whether a request may enter, and who must leave for it.
-    fn test(&mut self, path: Path, ask: &Ask<'_>) -> Result<(Request, Option<Handle>), Refusal> {
-        let stated = (!ask.goes_anywhere()).then(|| ask.want());
-        let want = stated.as_ref().unwrap_or(&ANY_WORKER);
+    #[inline]
+    fn test(&self, path: Path, newcomer: &Request, want: &Want) -> Result<Option<Handle>, Refusal> {
         if self.workers.named {
             let refused = |reason| Err(Refusal { reason, limit: None });
             match self.workers.eligible(want) {
@@ -333,16 +346,13 @@ impl Engine {
                 return Err(Refusal { reason, limit: Some(limit) });
             }
         }
-        let mut request = self.request(path, ask, want);
-        let victim = match self.victim(path, &request) {
-            None => None,
-            Some(Victim::Waiting(handle)) => Some(handle),
+        match self.victim(path, newcomer) {
+            None => Ok(None),
+            Some(Victim::Waiting(handle)) => Ok(Some(handle)),
             Some(Victim::Newcomer) => {
-                return Err(Refusal { reason: Reason::QueueFull, limit: self.queue_limit() });
+                Err(Refusal { reason: Reason::QueueFull, limit: self.queue_limit() })
             }
-        };
-        request.want = self.workers.intern(want);
-        Ok((request, victim))
+        }
     }
 
     fn queue_limit(&self) -> Option<Limit> {
@@ -351,12 +361,14 @@ impl Engine {
     }
 
     /// Who must go where the queue is full; nobody where it is not, or where the newcomer need not wait.
+    #[inline]
     fn victim(&self, path: Path, newcomer: &Request) -> Option<Victim> {
         let full = self.waiting() >= self.limits.max_queue?;
         let passes = self.waiting() == 0 && self.in_flight() < self.capacity;
         (full && !passes).then(|| self.tree.victim(path.0, newcomer, &self.requests))
     }
 
+    #[inline]
     fn request(&self, path: Path, ask: &Ask<'_>, want: &Want) -> Request {
         let mut request = Request::new(Seq(self.next_seq), self.now, self.ticks);
         request.queue = path.0;
@@ -364,11 +376,7 @@ impl Engine {
         request.weight = ask.weight;
         request.input = ask.input.or(ask.cost).unwrap_or(Tokens(1));
         if !ask.cached.is_empty() {
-            let mut cached = ask.cached.to_vec();
-            // By worker, and where one is named twice, what is more.
-            cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-            cached.dedup_by(|b, a| a.0 == b.0);
-            request.cached = Some(Box::new(cached));
+            request.cached = Some(Box::new(cached_at(ask.cached)));
             request.cached_best = self.workers.most_cached(want, &request);
         }
         let uncached = Tokens(request.input.0 - request.cached_best.0);
@@ -377,12 +385,13 @@ impl Engine {
         request
     }
 
+    #[inline]
     fn accept(&mut self, request: Request) -> Handle {
         self.next_seq += 1;
         self.workers.starts_to_wait(request.want);
-        let handle = self.requests.insert(request);
-        self.requests.start_waiting(handle);
-        self.tree.enter(handle, &mut self.requests, self.now);
+        let queue = request.queue;
+        let handle = self.requests.enter(request);
+        self.tree.enter(handle, queue, &mut self.requests, self.now);
         handle
     }
 
@@ -404,19 +413,15 @@ impl Engine {
         tokens: Option<Tokens>,
         quota: Option<Tokens>,
     ) -> bool {
-        if !self.requests.is_live(handle) || !self.requests.get(handle).is_in_flight() {
-            return false;
-        }
-        let request = self.requests.get(handle);
+        let Some(request) = self.requests.find(handle) else { return false };
+        let Some(flight) = self.requests.flight_of(request) else { return false };
         let used = tokens.map_or(request.cost, |tokens| tokens.max(Tokens(1)));
-        if let Some(flight) = self.requests.flight(handle) {
-            self.tree.land(request, flight, used, self.now);
-            self.workers.release_want(request.want);
-            if let Some(place) = flight.place {
-                self.workers.leave(place, flight.prefill);
-                if let Some((taken, quota)) = flight.taken.zip(quota.or(tokens)) {
-                    self.workers.correct(place.worker, taken, quota, self.now);
-                }
+        self.tree.land(request, flight, used, self.now);
+        self.workers.release_want(request.want);
+        if let Some(place) = flight.place {
+            self.workers.leave(place, flight.prefill);
+            if let Some((taken, quota)) = flight.taken.zip(quota.or(tokens)) {
+                self.workers.correct(place.worker, taken, quota, self.now);
             }
         }
         self.requests.land(handle);
@@ -515,8 +520,9 @@ impl Engine {
         // What waits first: flows start to wait in the order in which they are marked.
         let waiting: Vec<Handle> = self.requests.waiting_handles().collect();
         for handle in waiting {
-            self.requests.get_mut(handle).queue = self.tree.queue_for(attributes(handle));
-            self.tree.enter(handle, &mut self.requests, self.now);
+            let queue = self.tree.queue_for(attributes(handle));
+            self.requests.get_mut(handle).queue = queue;
+            self.tree.enter(handle, queue, &mut self.requests, self.now);
         }
         for handle in self.requests.handles_in_flight() {
             let queue = self.tree.queue_for(attributes(handle));
@@ -532,9 +538,10 @@ impl Engine {
         let why = out.wants_why(handle).then(|| Box::new(self.why(handle)));
         // Chosen before the tree is charged, but counted before anything looks at the next head.
         let place = if self.workers.named { self.place(handle) } else { None };
-        self.tree.dispatch(handle, &mut self.requests, self.now);
+        self.tree.take_out(handle, &mut self.requests);
         self.requests.stop_waiting(handle);
-        let request = self.requests.get(handle);
+        let (request, flight) = self.requests.start_flight(handle);
+        self.tree.dispatch(handle, request, flight, self.now);
         self.workers.stops_waiting(request.want);
         let (prefill, taken) = match place {
             Some(place) => self.workers.board(place, request, self.now),
@@ -542,15 +549,12 @@ impl Engine {
         };
         let waited = Micros(self.now.0 - request.at.0);
         let cost = request.cost;
-        let (number, now) = (self.grants, self.now);
+        flight.granted_at = self.now;
+        flight.number = self.grants;
+        flight.place = place;
+        flight.prefill = prefill;
+        flight.taken = taken;
         self.grants += 1;
-        if let Some(flight) = self.requests.flight_mut(handle) {
-            flight.granted_at = now;
-            flight.number = number;
-            flight.place = place;
-            flight.prefill = prefill;
-            flight.taken = taken;
-        }
         let verdict = Verdict::Grant {
             cost,
             waited,

@@ -101,11 +101,11 @@ pub struct FlowMeter {
     /// In tokens.
     pub(crate) got: i128,
     /// How far got has risen since right before the last grant, in tokens; 0 where it fell below that.
-    pub(crate) rise: u128,
+    pub(crate) rise: u64,
     /// How far got is below its highest, in tokens.
-    pub(crate) fall: u128,
+    pub(crate) fall: u64,
     /// The most that either has been.
-    pub(crate) worst: u128,
+    pub(crate) worst: u64,
 }
 
 /// Whether a flow takes part in what is served.
@@ -152,12 +152,10 @@ impl NodeMeter {
 
     /// A ready flow was granted a request. `round`: what the discipline may be off by itself, a drr class's quantum.
     pub fn grant(&mut self, flow: &mut FlowMeter, weight: Weight, cost: u64, round: u64) {
-        let amount = self.carried.saturating_add(i128::from(cost) << SCALE_BITS);
-        self.carried = amount.min(0);
-        self.rise(amount.max(0));
+        self.divide(cost);
         flow.got += i128::from(cost);
-        flow.rise = u128::from(cost) + u128::from(round);
-        flow.fall = flow.fall.saturating_sub(u128::from(cost));
+        flow.rise = cost.saturating_add(round);
+        flow.fall = flow.fall.saturating_sub(cost);
         self.note_worst(flow, weight);
     }
 
@@ -175,7 +173,7 @@ impl NodeMeter {
             self.clip(flow);
             self.put_in(id, flow, weight);
         }
-        let size = error.unsigned_abs();
+        let size = u64::try_from(error.unsigned_abs()).unwrap_or(u64::MAX);
         if error > 0 {
             flow.rise = flow.rise.saturating_add(size);
             flow.fall = flow.fall.saturating_sub(size);
@@ -246,8 +244,26 @@ impl NodeMeter {
         }
     }
 
-    /// Divides 2⁻³² tokens among those that are there.
-    fn rise(&mut self, mut amount: Fixed) {
+    /// Divides a cost, and what is carried, among those that are there.
+    fn divide(&mut self, cost: u64) {
+        // Most often nobody is leaving and everything fits.
+        let amount = self.carried.saturating_add(i128::from(cost) << SCALE_BITS);
+        if self.leaving.is_empty()
+            && let (Ok(amount), Ok(weight @ 1..)) =
+                (u64::try_from(amount), u64::try_from(self.weight))
+        {
+            self.carried = 0;
+            self.volume = self.volume.saturating_add(i128::from(amount / weight));
+            return;
+        }
+        self.divide_wide(amount);
+    }
+
+    /// The same for any amount, in 2⁻³² tokens, and where somebody is leaving.
+    #[cold]
+    fn divide_wide(&mut self, amount: Fixed) {
+        self.carried = amount.min(0);
+        let mut amount = amount.max(0);
         while let Some(first) = self.leaving.first_entry() {
             let weight = i128::try_from(self.weight).unwrap_or(i128::MAX);
             let needed = (first.key().0 - self.volume).saturating_mul(weight);
@@ -259,7 +275,8 @@ impl NodeMeter {
             self.weight -= u128::from(first.remove().get());
         }
         if self.weight > 0 {
-            self.volume = self.volume.saturating_add(divide(amount, self.weight));
+            let weight = i128::try_from(self.weight).unwrap_or(i128::MAX);
+            self.volume = self.volume.saturating_add(amount / weight);
         }
     }
 
@@ -267,17 +284,9 @@ impl NodeMeter {
         let worst = flow.rise.max(flow.fall);
         if worst > flow.worst {
             flow.worst = worst;
-            let per_weight = crate::share::per_weight(flow.worst, weight);
+            let per_weight = crate::share::per_weight(flow.worst.into(), weight);
             self.widest = self.widest.max(per_weight);
         }
-    }
-}
-
-/// ⌊amount / weight⌋ of an amount of 0 or more.
-fn divide(amount: Fixed, weight: u128) -> Fixed {
-    match (u64::try_from(amount), u64::try_from(weight)) {
-        (Ok(amount), Ok(weight)) => i128::from(amount / weight),
-        _ => amount / i128::try_from(weight).unwrap_or(i128::MAX),
     }
 }
 
@@ -341,7 +350,7 @@ impl FlowMeter {
     pub fn bound(&self, node: &NodeMeter, weight: Weight) -> u128 {
         let others = node.widest.saturating_mul(u128::from(weight.get())) >> SCALE_BITS;
         let carried = node.carried.unsigned_abs() >> SCALE_BITS;
-        self.worst.saturating_add(others).saturating_add(carried).saturating_add(1)
+        u128::from(self.worst).saturating_add(others).saturating_add(carried).saturating_add(1)
     }
 }
 
@@ -351,9 +360,9 @@ pub(crate) struct Counters {
     pub(crate) due: Fixed,
     pub(crate) floor: Fixed,
     pub(crate) got: i128,
-    pub(crate) rise: u128,
-    pub(crate) fall: u128,
-    pub(crate) worst: u128,
+    pub(crate) rise: u64,
+    pub(crate) fall: u64,
+    pub(crate) worst: u64,
 }
 
 /// Cap use: requests in flight ÷ cap over the time in which something waits.

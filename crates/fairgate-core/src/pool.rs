@@ -7,6 +7,7 @@
 //! [`Pool::apply`] is the one seam: ordered events with their time go in, decisions come out. A log that several
 //! machines agree on can stand before it, for nothing that is decided depends on anything else.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use hashbrown::HashTable;
@@ -71,16 +72,23 @@ impl Book {
     }
 
     fn remove(&mut self, handle: Handle) -> Option<Entry> {
-        let hash = hash_id(&self.get(handle)?.id);
-        self.remove_hashed(handle, hash)
-    }
-
-    fn remove_hashed(&mut self, handle: Handle, hash: u64) -> Option<Entry> {
         let entry = self.entries.take(handle.0)?;
-        if let Ok(found) = self.by_id.find_entry(hash, |h| *h == handle.0) {
+        if let Ok(found) = self.by_id.find_entry(hash_id(&entry.id), |h| *h == handle.0) {
             found.remove();
         }
         Some(entry)
+    }
+
+    /// Removes the request of that id, where there is one and it is gone by what `ends` does.
+    fn remove_where(&mut self, id: &str, ends: impl FnOnce(Handle) -> bool) {
+        let Self { by_id, entries } = self;
+        let is_it = |handle: &u32| *id_of(entries, *handle) == *id;
+        let Ok(found) = by_id.find_entry(hash_id(id), is_it) else { return };
+        let handle = *found.get();
+        if ends(Handle(handle)) {
+            found.remove();
+            entries.clear(handle);
+        }
     }
 }
 
@@ -143,22 +151,11 @@ impl Pool {
         let Self { engine, book } = self;
         engine.begin(at, &mut Named { book, sink })?;
         match event {
-            Event::Submit(submit) => Self::submit(engine, book, &submit, sink),
+            Event::Submit(submit) => Self::submit(engine, book, submit, sink),
             Event::Release { id, tokens, quota } => {
-                let hash = hash_id(&id);
-                if let Some(handle) = book.find_hashed(&id, hash)
-                    && engine.release(handle, tokens, quota)
-                {
-                    book.remove_hashed(handle, hash);
-                }
+                book.remove_where(&id, |handle| engine.release(handle, tokens, quota));
             }
-            Event::Cancel { id } => {
-                if let Some(handle) = book.find(&id)
-                    && engine.cancel(handle)
-                {
-                    book.remove(handle);
-                }
-            }
+            Event::Cancel { id } => book.remove_where(&id, |handle| engine.cancel(handle)),
             Event::Hold { by, flow } => engine.set_held(by, &flow, true),
             Event::Resume { by, flow } => engine.set_held(by, &flow, false),
             Event::Capacity { slots } => engine.set_capacity(slots),
@@ -182,20 +179,20 @@ impl Pool {
         Ok(())
     }
 
-    fn submit(engine: &mut Engine, book: &mut Book, submit: &Submit, sink: &mut impl Sink) {
-        let id = &submit.id;
-        let hash = hash_id(id);
-        if book.find_hashed(id, hash).is_some() {
-            return reject(sink, id.clone(), Reason::Duplicate, None);
+    fn submit(engine: &mut Engine, book: &mut Book, submit: Box<Submit>, sink: &mut impl Sink) {
+        let hash = hash_id(&submit.id);
+        if book.find_hashed(&submit.id, hash).is_some() {
+            return reject(sink, submit.id, Reason::Duplicate, None);
         }
         let path = engine.path(&submit.attributes);
-        match engine.submit(path, &Ask::of(submit), &mut Named { book, sink }) {
+        let tested = engine.submit(path, &Ask::of(&submit), &mut Named { book, sink });
+        let Submit { id, attributes, .. } = *submit;
+        match tested {
             Ok(handle) => {
-                sink.accepted(handle, id);
-                let attributes = submit.attributes.clone();
-                book.insert_hashed(handle, Entry { id: id.clone(), attributes }, hash);
+                sink.accepted(handle, &id);
+                book.insert_hashed(handle, Entry { id, attributes }, hash);
             }
-            Err(Refusal { reason, limit }) => reject(sink, id.clone(), reason, limit),
+            Err(Refusal { reason, limit }) => reject(sink, id, reason, limit),
         }
     }
 

@@ -108,6 +108,7 @@ impl Queue {
     }
 
     /// Takes a request out.
+    #[inline]
     pub(crate) fn remove(&mut self, handle: Handle, requests: &mut Requests) {
         let request = requests.get(handle);
         let (prev, next) = (request.queue_prev, request.queue_next);

@@ -158,14 +158,19 @@ impl Requests {
         self.in_flight
     }
 
-    /// Takes a request in; it neither waits nor is in flight yet.
-    pub(crate) fn insert(&mut self, request: Request) -> Handle {
+    /// Takes a request in, behind all that wait. Requests start to wait in seq order.
+    #[inline]
+    pub(crate) fn enter(&mut self, request: Request) -> Handle {
         let handle = self.free.take_lowest().unwrap_or_else(|| self.grow());
-        self.slab.put(handle, request);
+        let prev = self.append(handle);
+        let request = self.slab.put(handle, request);
+        request.prev = prev;
+        request.next = NONE;
         Handle(handle)
     }
 
-    /// Takes a request in under the handle that it had; says whether that was free.
+    /// Takes a request in under the handle that it had; it neither waits nor is in flight yet. Says whether that handle
+    /// was free.
     pub(crate) fn insert_at(&mut self, handle: Handle, request: Request) -> bool {
         while self.handles <= handle.0 {
             let new = self.grow();
@@ -184,6 +189,7 @@ impl Requests {
     }
 
     /// Forgets a request that neither waits nor is in flight any more.
+    #[inline]
     pub(crate) fn remove(&mut self, handle: Handle) {
         self.slab.clear(handle.0);
         self.free.put(handle.0);
@@ -191,7 +197,12 @@ impl Requests {
 
     /// Whether a request has this handle.
     pub(crate) fn is_live(&self, handle: Handle) -> bool {
-        self.slab.get(handle.0).is_some()
+        self.find(handle).is_some()
+    }
+
+    /// The request that has this handle, where one has.
+    pub(crate) fn find(&self, handle: Handle) -> Option<&Request> {
+        self.slab.get(handle.0)
     }
 
     pub(crate) fn get(&self, handle: Handle) -> &Request {
@@ -204,7 +215,12 @@ impl Requests {
 
     /// What a request in flight carries.
     pub(crate) fn flight(&self, handle: Handle) -> Option<&Flight> {
-        self.flights.get(self.get(handle).flight as usize)
+        self.flight_of(self.get(handle))
+    }
+
+    /// The same, where the request is at hand.
+    pub(crate) fn flight_of(&self, request: &Request) -> Option<&Flight> {
+        self.flights.get(request.flight as usize)
     }
 
     pub(crate) fn flight_mut(&mut self, handle: Handle) -> Option<&mut Flight> {
@@ -214,19 +230,25 @@ impl Requests {
 
     /// Appends a request to the waiting list. Requests start to wait in seq order.
     pub(crate) fn start_waiting(&mut self, handle: Handle) {
-        let last = self.last_waiting;
+        let prev = self.append(handle.0);
         let request = self.get_mut(handle);
-        request.prev = last;
+        request.prev = prev;
         request.next = NONE;
+    }
+
+    /// Makes a handle the last of the waiting list; returns the one before it.
+    fn append(&mut self, handle: u32) -> u32 {
+        let last = core::mem::replace(&mut self.last_waiting, handle);
         match last {
-            NONE => self.first_waiting = handle.0,
-            last => self.get_mut(Handle(last)).next = handle.0,
+            NONE => self.first_waiting = handle,
+            last => self.get_mut(Handle(last)).next = handle,
         }
-        self.last_waiting = handle.0;
         self.waiting += 1;
+        last
     }
 
     /// Takes a request out of the waiting list.
+    #[inline]
     pub(crate) fn stop_waiting(&mut self, handle: Handle) {
         let (prev, next) = {
             let request = self.get(handle);
@@ -245,16 +267,18 @@ impl Requests {
 
     /// Puts a request in flight. What it carries is an entry that another left behind, with fields to be set and
     /// `generations` empty.
-    pub(crate) fn start_flight(&mut self, handle: Handle) -> &mut Flight {
+    #[inline]
+    pub(crate) fn start_flight(&mut self, handle: Handle) -> (&Request, &mut Flight) {
         let index = self.free_flights.pop().unwrap_or_else(|| {
             self.flights.push(Flight::default());
             u32::try_from(self.flights.len() - 1).expect("fewer than 2^32 requests at once")
         });
-        self.get_mut(handle).flight = index;
         self.in_flight += 1;
+        let request = self.slab.get_mut(handle.0).expect("a live handle");
+        request.flight = index;
         let flight = &mut self.flights[index as usize];
         flight.generations.clear();
-        flight
+        (request, flight)
     }
 
     /// Ends a flight and forgets the request.
@@ -435,9 +459,7 @@ mod tests {
         const CHUNK: usize = 1024;
         let mut requests = Requests::new();
         let enter = |requests: &mut Requests, seq: usize| {
-            let handle = requests.insert(Request::new(Seq(seq as u64), Micros(0), Ticks(0)));
-            requests.start_waiting(handle);
-            handle
+            requests.enter(Request::new(Seq(seq as u64), Micros(0), Ticks(0)))
         };
         let handles: Vec<_> = (0..3 * CHUNK).map(|seq| enter(&mut requests, seq)).collect();
         for handle in handles.iter().step_by(3) {

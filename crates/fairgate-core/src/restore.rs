@@ -139,7 +139,7 @@ impl Pool {
         let Some(flight) = from.flight else {
             engine.requests.start_waiting(handle);
             engine.workers.starts_to_wait(want);
-            engine.tree.enter(handle, &mut engine.requests, engine.now);
+            engine.tree.enter(handle, queue, &mut engine.requests, engine.now);
             return Ok(());
         };
         engine.tree.enter_in_flight(queue, engine.now);
@@ -150,7 +150,7 @@ impl Pool {
         if let Some(place) = place {
             engine.workers.board_again(place, flight.prefill);
         }
-        let restored = engine.requests.start_flight(handle);
+        let (_, restored) = engine.requests.start_flight(handle);
         restored.granted_at = flight.granted_at;
         restored.number = flight.number;
         restored.charged = flight.generations.is_some();
@@ -274,12 +274,14 @@ fn flow_meter(
     field: &str,
 ) -> Result<FlowMeter, RestoreError> {
     let FlowMeterSnapshot { due, floor, got, rise, fall, worst } = from;
-    let sane = due.unsigned_abs().max(floor.unsigned_abs()) < MAX_SCORE
-        && got.unsigned_abs() < MAX_TOKENS
-        && from.rise < MAX_SCORE
-        && from.fall < MAX_SCORE
-        && from.worst < MAX_SCORE;
+    let sane =
+        due.unsigned_abs().max(floor.unsigned_abs()) < MAX_SCORE && got.unsigned_abs() < MAX_TOKENS;
     ensure(sane, field, "meter: must be within 2^120")?;
+    let [rise, fall, worst] = [rise, fall, worst].map(u64::try_from);
+    let (Ok(rise), Ok(fall), Ok(worst)) = (rise, fall, worst) else {
+        let problem = "meter: rise, fall and worst must be below 2^64";
+        return Err(RestoreError { field: field.into(), problem });
+    };
     Ok(FlowMeter::restored(Counters { due, floor, got, rise, fall, worst }, waits))
 }
 

@@ -127,14 +127,14 @@ pub(crate) struct Share {
 struct HighestSettled {
     /// A flow that was the highest when that was last found out.
     witness: Local,
-    /// The ready flows by !settled, so that the lowest is the highest, but for what is in `changed`.
-    ranking: Ranking<Score>,
+    /// The ready flows by !settled, so that the lowest is the highest, but for what is in `changed`. Rarely asked.
+    ranking: Box<Ranking<Score>>,
     changed: Vec<Local>,
 }
 
 impl Default for HighestSettled {
     fn default() -> Self {
-        Self { witness: 0, ranking: Ranking::new(), changed: Vec::new() }
+        Self { witness: 0, ranking: Box::new(Ranking::new()), changed: Vec::new() }
     }
 }
 
@@ -213,6 +213,16 @@ pub(crate) struct BoundState {
     pub(crate) ended: Score,
 }
 
+impl BoundState {
+    /// Brings it up to date. A rise of virtual time makes it anew, but not while the flow has stopped being ready.
+    fn renew(&mut self, stopped: bool, rises: u64) {
+        if !stopped && self.rise != rises {
+            self.fallen = 0;
+            self.rise = rises;
+        }
+    }
+}
+
 /// The hierarchical slots of a partitioned root.
 #[derive(Clone, Debug, Default)]
 struct Partition {
@@ -268,12 +278,32 @@ impl FlowState {
     /// Works both heights out again, after a counter changed.
     pub(crate) fn refresh(&mut self) {
         self.settled = self.base.saturating_add(per_weight(self.served, self.weight));
+        self.refresh_score();
+    }
+
+    /// Works the score out again, after `pending` changed.
+    fn refresh_score(&mut self) {
         self.score = if self.pending == 0 {
             self.settled
         } else {
             let tokens = self.served.saturating_add(self.pending);
             self.base.saturating_add(per_weight(tokens, self.weight))
         };
+    }
+
+    /// Its key in the rankings.
+    fn key(&self) -> Key {
+        match self.ready {
+            true => (self.score, self.moment),
+            false => ranking::Key::ABSENT,
+        }
+    }
+
+    /// Notes that its score has changed for another reason than a grant.
+    fn note_fall(&mut self, before: Score, rises: u64) {
+        self.bound.renew(self.stopped.is_some(), rises);
+        let fall = before.saturating_sub(self.score);
+        self.bound.fallen = self.bound.fallen.saturating_add(fall);
     }
 
     /// Whether its meters have anything to tell.
@@ -289,6 +319,16 @@ impl FlowState {
 
 /// ⌊tokens · 2³² / weight⌋ without a wide product; saturates from 2⁹⁶ tokens per weight on.
 pub(crate) fn per_weight(tokens: u128, weight: Weight) -> Score {
+    // One short division where the product fits, as it does up to 2³² tokens.
+    match u32::try_from(tokens) {
+        Ok(tokens) => u128::from((u64::from(tokens) << SCALE_BITS) / weight.get()),
+        Err(_) => per_weight_of_many(tokens, weight),
+    }
+}
+
+/// The same for any number of tokens, kept apart so that the usual case stays short.
+#[inline(never)]
+fn per_weight_of_many(tokens: u128, weight: Weight) -> Score {
     let weight = weight.get();
     // Two short divisions where both fit, as they nearly always do.
     if let (Ok(tokens), true) = (u64::try_from(tokens), weight <= 1 << SCALE_BITS) {
@@ -404,24 +444,12 @@ impl Share {
         Some((-signed(ended), signed(behind)))
     }
 
-    /// What the bound knows of a flow. A rise of virtual time makes it anew, but not while the flow is not ready.
+    /// What the bound knows of a flow.
     pub(crate) fn bound_now(&self, flow: Local) -> BoundState {
         let state = &self.flows[flow as usize];
-        match state.stopped {
-            None if state.bound.rise != self.rises => {
-                BoundState { fallen: 0, rise: self.rises, ended: state.bound.ended }
-            }
-            _ => state.bound,
-        }
-    }
-
-    /// Notes that a flow's score has changed for another reason than a grant.
-    fn note_fall(&mut self, flow: Local, before: Score) {
-        let bound = self.bound_now(flow);
-        let state = &mut self.flows[flow as usize];
-        state.bound = bound;
-        let fall = before.saturating_sub(state.score());
-        state.bound.fallen = state.bound.fallen.saturating_add(fall);
+        let mut bound = state.bound;
+        bound.renew(state.stopped.is_some(), self.rises);
+        bound
     }
 
     /// The flow's slots in a partitioned pool, where they are divided now.
@@ -463,37 +491,47 @@ impl Share {
     }
 
     /// Enters what a flow is now into the rankings.
+    #[inline]
     fn enter(&mut self, flow: Local) {
-        let state = &self.flows[flow as usize];
-        let absent = <Key as ranking::Key>::ABSENT;
-        let key = if state.ready { (state.score, state.moment) } else { absent };
-        let (old, fresh) = if state.new { (absent, key) } else { (key, absent) };
-        if self.partition.is_some() {
-            let key = self.flows[flow as usize].ready.then_some(key);
-            self.enter_partition(flow, key);
-        }
-        self.old.set(flow, old);
         let state = &mut self.flows[flow as usize];
-        if state.new || state.ranked_new {
-            state.ranked_new = state.new;
-            self.fresh.set(flow, fresh);
-        }
         self.highest.note(flow, state);
+        if state.new || state.ranked_new {
+            self.enter_new(flow);
+        } else {
+            self.old.set(flow, state.key());
+        }
+        if self.partition.is_some() {
+            self.enter_partition(flow);
+        }
+    }
+
+    /// The same for a flow that is new, or no longer is; kept apart so that the usual case stays short.
+    #[inline(never)]
+    fn enter_new(&mut self, flow: Local) {
+        let state = &mut self.flows[flow as usize];
+        state.ranked_new = state.new;
+        let (is, was) = match state.new {
+            true => (&mut self.fresh, &mut self.old),
+            false => (&mut self.old, &mut self.fresh),
+        };
+        is.set(flow, state.key());
+        was.set(flow, ranking::Key::ABSENT);
     }
 
     /// The ready flow with the lowest score.
     fn lowest(&self) -> Option<Local> {
         match (self.old.lowest(), self.fresh.lowest()) {
-            (Some((_, old)), Some((flow, fresh))) if ranking::Key::is_below(fresh, old) => {
-                Some(flow)
-            }
+            (Some((_, old)), Some((flow, fresh))) if fresh < old => Some(flow),
             (Some((flow, _)), _) | (None, Some((flow, _))) => Some(flow),
             (None, None) => None,
         }
     }
 
-    fn enter_partition(&mut self, flow: Local, key: Option<Key>) {
+    /// Enters what a flow is now into the partition, where there is one.
+    #[inline(never)]
+    fn enter_partition(&mut self, flow: Local) {
         let state = &self.flows[flow as usize];
+        let key = state.ready.then_some((state.score, state.moment));
         let active = state.ready || state.in_flight > 0;
         let in_flight = u64::from(state.in_flight);
         let Some(partition) = &mut self.partition else { return };
@@ -562,11 +600,11 @@ impl Arbiter for Share {
         if waits && !self.flows[flow as usize].waits {
             self.start(flow);
         }
-        if waits && view.head.is_none() && self.flows[flow as usize].stopped.is_none() {
-            self.flows[flow as usize].bound = self.bound_now(flow);
-        }
         let (virtual_time, rises) = (self.virtual_time, self.rises);
         let state = &mut self.flows[flow as usize];
+        if waits && view.head.is_none() && state.stopped.is_none() {
+            state.bound.renew(false, rises);
+        }
         state.waits = waits;
         state.in_flight = view.in_flight;
         state.ready = waits && view.head.is_some();
@@ -619,7 +657,7 @@ impl Arbiter for Share {
         let state = &mut self.flows[flow as usize];
         state.pending = state.pending.saturating_add(u128::from(cost.0));
         state.moment = moment;
-        state.refresh();
+        state.refresh_score();
         if core::mem::take(&mut state.new) {
             state.bound.fallen = virtual_time.saturating_sub(state.score);
             state.bound.rise = rises;
@@ -643,8 +681,7 @@ impl Arbiter for Share {
         let grown = state.settled - settled;
         state.bound.ended = state.bound.ended.saturating_add(grown);
         self.meter.settle(flow, &mut state.meter, state.weight, ended.error());
-        self.note_fall(flow, before);
-        let state = &self.flows[flow as usize];
+        state.note_fall(before, self.rises);
         if state.ready && state.cap.is_none() && self.partition.is_none() {
             self.enter(flow);
             return Touched::Node;
@@ -665,7 +702,7 @@ impl Arbiter for Share {
         state.served = 0;
         state.weight = weight;
         state.refresh();
-        self.note_fall(flow, before);
+        state.note_fall(before, self.rises);
         if let Some(partition) = &mut self.partition {
             partition.divided = None;
         }

@@ -37,7 +37,8 @@ impl<T> Slab<T> {
         self.place(number)?.as_mut()
     }
 
-    pub(crate) fn put(&mut self, number: u32, value: T) {
+    /// Puts a value under a number; returns it where it lies now.
+    pub(crate) fn put(&mut self, number: u32, value: T) -> &mut T {
         let (chunk, index) = locate(number);
         if self.chunks.len() <= chunk {
             self.chunks.resize_with(chunk + 1, || None);
@@ -46,7 +47,7 @@ impl<T> Slab<T> {
             let empty: Vec<Option<T>> = core::iter::repeat_with(|| None).take(CHUNK).collect();
             empty.try_into().unwrap_or_else(|_| unreachable!("it is as long as a chunk"))
         });
-        chunk[index] = Some(value);
+        chunk[index].insert(value)
     }
 
     pub(crate) fn take(&mut self, number: u32) -> Option<T> {

@@ -471,5 +471,6 @@ fn node_meter(meter: &NodeMeter) -> NodeMeterSnapshot {
 
 fn flow_meter(meter: &FlowMeter, node: &NodeMeter, weight: Weight) -> FlowMeterSnapshot {
     let Counters { due, floor, got, rise, fall, worst } = meter.counters(node, weight);
+    let [rise, fall, worst] = [rise, fall, worst].map(u128::from);
     FlowMeterSnapshot { due, floor, got, rise, fall, worst }
 }

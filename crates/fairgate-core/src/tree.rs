@@ -23,15 +23,16 @@ use crate::load::Load;
 use crate::meter::CapLoad;
 use crate::names::{Names, hash_text};
 use crate::policy::{BusyThresholds, Node, Policy};
-use crate::queue::Queue;
+use crate::queue::{Ageing, Queue};
 use crate::ranking::Tournament;
 use crate::requests::{Flight, Handle, Request, Requests, Seq};
 use crate::share::Share;
 use crate::units::{Micros, Ticks, Tokens, Weight};
 use crate::workers::{Role, Workers};
 
-/// A node's discipline with its state.
+/// A node's discipline with its state. It is asked which one it is at every step, so the tag is one that is simply read.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 pub(crate) enum Discipline {
     Drr(Drr),
     Share(Share),
@@ -339,12 +340,17 @@ impl Tree {
         path
     }
 
-    /// A request starts to wait in the queue that its path leads to.
-    pub(crate) fn enter(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
-        let queue = requests.get(handle).queue;
-        self.queues[queue as usize].push(handle, requests);
+    /// A request starts to wait in its queue, the one that its path leads to.
+    pub(crate) fn enter(
+        &mut self,
+        handle: Handle,
+        queue: u32,
+        requests: &mut Requests,
+        now: Micros,
+    ) {
+        let state = &mut self.queues[queue as usize];
+        state.push(handle, requests);
         let request = requests.get(handle);
-        let state = &self.queues[queue as usize];
         let innermost = state.flow;
         if state.ageing.is_some() || state.head() == Some(handle) {
             self.mark_flow(innermost);
@@ -376,7 +382,8 @@ impl Tree {
         }
     }
 
-    /// Something waits in a flow where nothing did.
+    /// Something waits in a flow where nothing did, which is rare enough to be kept apart.
+    #[inline(never)]
     fn starts_to_wait(&mut self, index: u32, now: Micros) {
         let Flow { named, in_flight, capped, .. } = self.flows[index as usize];
         self.names.list[named as usize].backlogged += 1;
@@ -388,7 +395,8 @@ impl Tree {
         }
     }
 
-    /// Nothing waits in a flow any more.
+    /// Nothing waits in a flow any more, which is rare enough to be kept apart.
+    #[inline(never)]
     fn stops_waiting(&mut self, index: u32, now: Micros) {
         let Flow { named, in_flight, capped, .. } = self.flows[index as usize];
         self.names.list[named as usize].backlogged -= 1;
@@ -402,53 +410,65 @@ impl Tree {
 
     /// A request that waited leaves without being dispatched.
     pub(crate) fn leave(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
-        let queue = self.take_out(handle, requests);
+        let queue = &self.queues[requests.get(handle).queue as usize];
+        let innermost = queue.flow;
+        if queue.ageing.is_some() || queue.head() == Some(handle) {
+            self.mark_flow(innermost);
+        }
+        self.take_out(handle, requests);
         let request = requests.get(handle);
-        let mut next = Some(self.queues[queue as usize].flow);
-        while let Some(flow) = next {
-            self.take_waiting(flow, handle, request, now);
-            next = self.around(flow);
+        let mut next = Some(innermost);
+        while let Some(index) = next {
+            let flow = &mut self.flows[index as usize];
+            let node = &mut self.nodes[flow.node as usize];
+            next = node.parent;
+            let needed = flow.take_waiting(node, handle, request);
+            let remaining = flow.waiting;
+            if needed || remaining == 0 {
+                self.mark_flow(index);
+            }
+            self.counted_out(index, remaining, now);
         }
     }
 
-    /// Takes a request out of its queue, whose flow is marked where that changes its head.
-    fn take_out(&mut self, handle: Handle, requests: &mut Requests) -> u32 {
+    /// Takes a request out of its queue.
+    #[inline]
+    pub(crate) fn take_out(&mut self, handle: Handle, requests: &mut Requests) {
         let queue = requests.get(handle).queue;
-        let state = &mut self.queues[queue as usize];
-        let was_head = state.ageing.is_some() || state.head() == Some(handle);
-        state.remove(handle, requests);
-        let flow = state.flow;
-        if was_head {
-            self.mark_flow(flow);
-        }
-        queue
+        self.queues[queue as usize].remove(handle, requests);
     }
 
-    /// A request is dispatched: every level is charged. The flight gets the generations, innermost first.
-    pub(crate) fn dispatch(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
-        let queue = self.take_out(handle, requests);
-        let mut generations = core::mem::take(&mut requests.start_flight(handle).generations);
-        let request = requests.get(handle);
-        let mut next = Some(self.queues[queue as usize].flow);
+    /// A request that was taken out is dispatched: every level is charged. The flight gets the generations, innermost
+    /// first.
+    pub(crate) fn dispatch(
+        &mut self,
+        handle: Handle,
+        request: &Request,
+        flight: &mut Flight,
+        now: Micros,
+    ) {
+        flight.charged = true;
+        let mut next = Some(self.queues[request.queue as usize].flow);
         while let Some(index) = next {
             let flow = &mut self.flows[index as usize];
             flow.in_flight += 1;
             let node = &mut self.nodes[flow.node as usize];
             let before = node.discipline.virtual_time();
-            generations.push(node.discipline.charge(flow.local, request.cost));
+            flight.generations.push(node.discipline.charge(flow.local, request.cost));
             if node.discipline.virtual_time() != before && node.discipline.has_idle() {
                 self.risen.push(flow.node);
             }
             next = node.parent;
-            if flow.capped {
-                self.count_for_name(index, queue, true, now);
+            flow.take_waiting(node, handle, request);
+            if !core::mem::replace(&mut flow.marked, true) {
+                self.marked = true;
+                self.marked_flows[node.depth].push(index);
             }
-            self.take_waiting(index, handle, request, now);
-            self.mark_flow(index);
-        }
-        if let Some(flight) = requests.flight_mut(handle) {
-            flight.generations = generations;
-            flight.charged = true;
+            let (remaining, capped) = (flow.waiting, flow.capped);
+            if capped {
+                self.count_for_name(index, request.queue, true, now);
+            }
+            self.counted_out(index, remaining, now);
         }
     }
 
@@ -506,22 +526,9 @@ impl Tree {
         }
     }
 
-    fn take_waiting(&mut self, index: u32, handle: Handle, request: &Request, now: Micros) {
-        let flow = &mut self.flows[index as usize];
-        flow.waiting -= 1;
-        let remaining = flow.waiting;
-        if let Some(arrivals) = &mut flow.arrivals {
-            arrivals.remove(&(request.seq, handle));
-        }
-        let node = &mut self.nodes[flow.node as usize];
-        if node.has_limits {
-            flow.input -= u128::from(request.input.0);
-            flow.cached -= u128::from(request.cached_best.0);
-        }
-        let needed = node.discipline.left(flow.local, request, remaining);
-        if needed || remaining == 0 {
-            self.mark_flow(index);
-        }
+    /// One request fewer waits in a flow.
+    #[inline]
+    fn counted_out(&mut self, index: u32, remaining: u32, now: Micros) {
         if remaining == 0 {
             self.stops_waiting(index, now);
         }
@@ -530,7 +537,8 @@ impl Tree {
         }
     }
 
-    /// Another number waits in a flow: another flow of its node may be the fullest.
+    /// Another number waits in a flow: another flow of its node may be the fullest. Only bounded pools ask.
+    #[inline(never)]
     fn recount_crowd(&mut self, index: u32) {
         let Flow { node, local, .. } = self.flows[index as usize];
         let NodeState { crowd, locals, .. } = &mut self.nodes[node as usize];
@@ -608,9 +616,12 @@ impl Tree {
         }
     }
 
+    /// Another flow of a node may go next. The root is asked when a slot is free, and needs no mark for that.
     fn mark_node(&mut self, node: u32) {
         let state = &mut self.nodes[node as usize];
-        if !state.marked {
+        if state.parent.is_none() {
+            state.stale = true;
+        } else if !state.marked {
             state.marked = true;
             self.marked = true;
             self.marked_nodes[state.depth].push(node);
@@ -663,6 +674,11 @@ impl Tree {
         flows
     }
 
+    /// Whether a queue will have another late request.
+    pub(crate) fn has_timers(&self) -> bool {
+        !self.timers.is_empty()
+    }
+
     /// When a queue next has another late request.
     pub(crate) fn next_timer(&self) -> Option<Micros> {
         self.timers.first().map(|(at, _)| *at)
@@ -670,30 +686,12 @@ impl Tree {
 
     /// Time goes on: queues in which a request has become late are looked at.
     pub(crate) fn advance(&mut self, now: Micros) {
-        if self.timers.is_empty() {
-            return;
-        }
         while let Some((_, queue)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
             if let Some(ageing) = &mut self.queues[queue as usize].ageing {
                 ageing.due = None;
             }
             self.mark_flow(self.queues[queue as usize].flow);
-        }
-    }
-
-    /// A queue with a longest wait is entered among the timers as it is now.
-    fn set_timer(&mut self, queue: u32, now: Micros, requests: &Requests) {
-        let Some(ageing) = &mut self.queues[queue as usize].ageing else { return };
-        let due = ageing.next_due(now, requests);
-        let before = core::mem::replace(&mut ageing.due, due);
-        if before != due {
-            if let Some(before) = before {
-                self.timers.remove(&(before, queue));
-            }
-            if let Some(due) = due {
-                self.timers.insert((due, queue));
-            }
         }
     }
 
@@ -815,6 +813,9 @@ impl Tree {
                 i += 1;
             }
             self.marked_flows[depth].clear();
+            if depth == 0 && i > 0 {
+                self.nodes[ROOT as usize].arbiter().looked(blocked);
+            }
             while let Some(node) = self.marked_nodes[depth].pop() {
                 self.look_at_node(node, blocked, cx);
             }
@@ -864,37 +865,38 @@ impl Tree {
     fn look_at_flow(&mut self, index: u32, blocked: bool, workers: &Workers, cx: Context<'_>) {
         let flow = &mut self.flows[index as usize];
         flow.marked = false;
-        let Flow { child, node, local, named, waiting, in_flight, held, capped, .. } = *flow;
-        let (head, oldest_open) = match child {
+        let (head, oldest_open) = match flow.child {
             Child::Node(node) => (self.nodes[node as usize].head, true),
-            Child::Queue(queue) => {
-                if self.queues[queue as usize].ageing.is_some() {
-                    self.set_timer(queue, cx.now, cx.requests);
+            Child::Queue(number) => {
+                let queue = &mut self.queues[number as usize];
+                if let Some(ageing) = &mut queue.ageing {
+                    set_timer(&mut self.timers, number, ageing, cx);
                 }
-                let queue = &self.queues[queue as usize];
                 let open = |role: Role| {
                     queue.watched[role as usize].is_none_or(|demand| workers.told_open(demand))
                 };
                 (queue_head(queue, open(Role::Head), workers, cx), open(Role::Oldest))
             }
         };
-        self.flows[index as usize].head = head;
+        flow.head = head;
         if blocked && head.is_some() {
             // What queues were told is from before; they are looked at again when a worker frees up.
             self.looked_at_blocked.insert(index);
         }
-        let state = &mut self.nodes[node as usize];
-        let (at_cap, oldest) = match &state.discipline {
-            Discipline::Share(_) if capped => {
-                (self.names.list[named as usize].at_cap() == Some(true), None)
+        let node = &mut self.nodes[flow.node as usize];
+        let Flow { local, waiting, in_flight, .. } = *flow;
+        let (at_cap, oldest) = match &node.discipline {
+            Discipline::Share(_) if flow.capped => {
+                (self.names.list[flow.named as usize].at_cap() == Some(true), None)
             }
             Discipline::Share(share) => (share.flows[local as usize].at_cap(in_flight), None),
-            Discipline::Load(_) => (false, oldest(&self.flows[index as usize], &self.queues, cx)),
+            Discipline::Load(_) => (false, oldest(flow, &self.queues, cx)),
             Discipline::Drr(_) => (false, None),
         };
-        let head = head.filter(|_| !held && !blocked && !at_cap);
+        let head = head.filter(|_| !flow.held && !blocked && !at_cap);
         let view = View { head, waiting, in_flight, oldest, oldest_open };
-        state.arbiter().look(local, view, cx);
+        node.arbiter().look(local, view, cx);
+        let node = flow.node;
         self.mark_node(node);
     }
 
@@ -902,10 +904,7 @@ impl Tree {
         let node = &mut self.nodes[index as usize];
         node.marked = false;
         node.arbiter().looked(blocked);
-        let Some(parent) = node.parent else {
-            node.stale = true;
-            return;
-        };
+        let Some(parent) = node.parent else { return };
         let head = self.ask(index, cx);
         let node = &mut self.nodes[index as usize];
         if core::mem::replace(&mut node.head, head) != head {
@@ -933,6 +932,25 @@ impl Tree {
     }
 }
 
+/// A queue with a longest wait is entered among the timers as it is now.
+fn set_timer(
+    timers: &mut BTreeSet<(Micros, u32)>,
+    queue: u32,
+    ageing: &mut Ageing,
+    cx: Context<'_>,
+) {
+    let due = ageing.next_due(cx.now, cx.requests);
+    let before = core::mem::replace(&mut ageing.due, due);
+    if before != due {
+        if let Some(before) = before {
+            timers.remove(&(before, queue));
+        }
+        if let Some(due) = due {
+            timers.insert((due, queue));
+        }
+    }
+}
+
 /// What a queue would dispatch: its oldest late request that has an open place, else its first where that has one.
 fn queue_head(queue: &Queue, open: bool, workers: &Workers, cx: Context<'_>) -> Option<Head> {
     let late = queue.ageing.as_ref().and_then(|ageing| {
@@ -951,6 +969,22 @@ fn oldest(flow: &Flow, queues: &[Queue], cx: Context<'_>) -> Option<Oldest> {
     };
     let request = cx.requests.get(handle);
     Some(Oldest { request: handle, seq: request.seq, tick: request.tick })
+}
+
+impl Flow {
+    /// A request no longer waits in it. Says whether it must be looked at even where its head is the same.
+    #[inline]
+    fn take_waiting(&mut self, node: &mut NodeState, handle: Handle, request: &Request) -> bool {
+        self.waiting -= 1;
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.remove(&(request.seq, handle));
+        }
+        if node.has_limits {
+            self.input -= u128::from(request.input.0);
+            self.cached -= u128::from(request.cached_best.0);
+        }
+        node.discipline.left(self.local, request, self.waiting)
+    }
 }
 
 /// The hash under which a flow is found.
