@@ -21,7 +21,7 @@ use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
 use fairgate_dialect::{Ask, Changes, Framing, Route, Usage};
 use fairgate_store::{Exhausted, Reservation};
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
@@ -478,9 +478,6 @@ async fn deliver(passage: Box<Passage>, request: Accepted, sent: Sent) -> Reply 
 }
 
 fn framing(headers: &HeaderMap) -> Framing {
-    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Framing::Opaque;
-    }
     Framing::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()))
 }
 

@@ -233,6 +233,7 @@ impl From<&Failure> for Refusal {
             FailureKind::Reset => (StatusCode::BAD_GATEWAY, "upstream_reset"),
             FailureKind::Garbage => (StatusCode::BAD_GATEWAY, "upstream_garbage"),
             FailureKind::Incomplete => (StatusCode::BAD_GATEWAY, "upstream_incomplete"),
+            FailureKind::Encoding => (StatusCode::BAD_GATEWAY, "upstream_encoding"),
             FailureKind::Redirect => (StatusCode::BAD_GATEWAY, "upstream_redirect"),
             FailureKind::Credentials => (StatusCode::BAD_GATEWAY, "upstream_credentials"),
             FailureKind::ConnectTimeout => {

@@ -7,6 +7,7 @@
 mod complaints;
 mod condition;
 mod connect;
+mod decode;
 mod failure;
 mod health;
 mod lane;
@@ -126,7 +127,10 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<Response<LaneBody>, Failure> {
         let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
-        let answered = self.exchange(request, deadline).await;
+        let answered = self.exchange(request, deadline).await.and_then(|answer| {
+            let undecodable = |_| Failure { kind: FailureKind::Encoding, worker: self.name.clone() };
+            lanes::decoded(answer).map_err(undecodable)
+        });
         let cause = match &answered {
             Err(failure) => Some(Cause::Failed(failure.kind)),
             Ok(answer) => match answer.status().as_u16() {

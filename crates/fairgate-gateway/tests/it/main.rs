@@ -7,6 +7,7 @@ mod support;
 mod admin;
 mod arriving;
 mod budgets;
+mod compressed;
 mod documented;
 mod doors;
 mod encrypted;
