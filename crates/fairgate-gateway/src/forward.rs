@@ -9,6 +9,7 @@ mod body;
 mod headers;
 mod models;
 mod passage;
+mod rules;
 mod streamed;
 
 use std::future::poll_fn;
@@ -97,6 +98,7 @@ async fn accept(
     let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
     let setup = model.pool.setup();
     ask::check_model(&passage.caller, &setup, passage.route, &ask.model)?;
+    rules::check(&setup, passage.route, ask, &body.bytes, &headers)?;
     let own = ask::own_names(&headers, &passage.caller)?;
     passage.pool = Some(model.pool.clone());
     (passage.agent, passage.session) = (own.agent, own.session);
@@ -349,19 +351,28 @@ fn outgoing(
     let route = passage.route;
     let ask_usage = passage.ask.as_ref().is_some_and(|ask| ask.must_ask_usage(route));
     let model = &request.model.config;
-    let theirs =
-        passage.flight.as_ref().map(|flight| flight.worker.upstream.config.model_name(model));
+    let upstream = passage.flight.as_ref().map(|flight| &flight.worker.upstream.config);
+    let theirs = upstream.map(|upstream| upstream.model_name(model));
+    let bytes = request.body.bytes.clone();
+    let strip = match (&passage.ask, upstream) {
+        (Some(ask), Some(upstream)) => rules::stripped_fields(&upstream.fields, ask, &bytes),
+        _ => Vec::new(),
+    };
     let changes = Changes {
         model: theirs.filter(|theirs| *theirs != model.name),
         max_tokens: cap,
         ask_usage,
+        strip: &strip,
     };
-    let bytes = request.body.bytes.clone();
     let body = match &passage.ask {
         Some(ask) => ask.changed(route, bytes, changes),
         None => bytes,
     };
-    let headers = if keep { request.headers.clone() } else { std::mem::take(&mut request.headers) };
+    let mut headers =
+        if keep { request.headers.clone() } else { std::mem::take(&mut request.headers) };
+    if let Some(upstream) = upstream {
+        rules::strip_headers(&upstream.headers, &mut headers);
+    }
     let path = request.path.clone();
     let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)

@@ -292,6 +292,19 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
     Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
 }
 
+/// A field of the body that may not go to the upstream. Names the field, which is the client's own text.
+pub(crate) fn field_not_allowed(name: &str) -> Refusal {
+    let shown: String = name.chars().take(64).collect();
+    let message = format!("The field {shown:?} may not be sent to this model; leave it out.");
+    Refusal::new(StatusCode::BAD_REQUEST, "field_not_allowed", message)
+}
+
+/// A header that may not go to the upstream.
+pub(crate) fn header_not_allowed(name: &str) -> Refusal {
+    let message = format!("The header {name:?} may not be sent to this model; leave it out.");
+    Refusal::new(StatusCode::BAD_REQUEST, "header_not_allowed", message)
+}
+
 /// What came is no request that could be read.
 pub(crate) fn unreadable(status: StatusCode, head_max: u32) -> Refusal {
     match status {

@@ -128,7 +128,8 @@ impl Upstream {
     ) -> Result<Response<LaneBody>, Failure> {
         let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
         let answered = self.exchange(request, deadline).await.and_then(|answer| {
-            let undecodable = |_| Failure { kind: FailureKind::Encoding, worker: self.name.clone() };
+            let undecodable =
+                |_| Failure { kind: FailureKind::Encoding, worker: self.name.clone() };
             lanes::decoded(answer).map_err(undecodable)
         });
         let cause = match &answered {

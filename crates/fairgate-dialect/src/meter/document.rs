@@ -5,6 +5,7 @@
 
 use super::path::{Count, Leaf, Place, Shape, Under};
 use super::tally::Report;
+use crate::route::Route;
 
 /// Answers are not nested deeper; what is counts as unreadable.
 const DEPTH_MAX: usize = 64;
@@ -367,6 +368,9 @@ impl Document {
     fn tokens(&mut self, count: Count) {
         if self.word.bytes() == b"null" {
             return;
+        }
+        if self.shape.route == Route::CountTokens {
+            self.found.report.get_or_insert_default();
         }
         match (self.word.number(), &mut self.found.report) {
             (Some(number), Some(report)) => report.set(count, number),

@@ -110,6 +110,8 @@ impl Shape {
         match (key, self.route, self.events) {
             (b"error", ..) => Under::leaf(Leaf::Error),
             (b"type", ..) => Under::leaf(Leaf::Kind),
+            // A token count is all that there is, and it is what the request had as input.
+            (b"input_tokens", CountTokens, false) => Under::leaf(Leaf::Tokens(Count::Input)),
             (_, CountTokens, _) => Under::NOTHING,
             (b"usage", ..) => Under::place(Place::Usage),
             (b"choices", ChatCompletions | Completions, _) => Under::place(Place::Choices),

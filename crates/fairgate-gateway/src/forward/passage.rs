@@ -60,7 +60,7 @@ pub(super) struct Flight {
     /// Whether anything may have reached the upstream.
     pub(super) sent: bool,
     pub(super) meter: Option<Meter>,
-    first_byte: Option<Duration>,
+    first_token: Option<Duration>,
 }
 
 impl Flight {
@@ -74,7 +74,7 @@ impl Flight {
             epoch,
             sent: false,
             meter: None,
-            first_byte: None,
+            first_token: None,
         }
     }
 }
@@ -147,11 +147,12 @@ impl Passage {
         }
     }
 
-    /// The first byte of an answer's body has come.
-    pub(super) fn first_byte(&mut self) {
+    /// The first token of an answer has come: the first text, tool call or reasoning of a stream, the first byte of any
+    /// other body. Engines send an empty event at once, which says nothing of how long the client waits for words.
+    pub(super) fn first_token(&mut self) {
         let since_arrival = self.arrived.elapsed();
         if let Some(flight) = &mut self.flight {
-            flight.first_byte.get_or_insert(since_arrival);
+            flight.first_token.get_or_insert(since_arrival);
         }
     }
 
@@ -209,14 +210,14 @@ impl Passage {
         let flight = self.flight.take();
         let (usage, source) = self.usage(flight.as_ref(), end);
         let charged = self.charge(usage, source);
-        let first_byte = flight.as_ref().and_then(|flight| flight.first_byte);
+        let first_token = flight.as_ref().and_then(|flight| flight.first_token);
         let worker = flight.as_ref().map(|flight| flight.worker.upstream.config.name.clone());
         if let Some(flight) = flight {
             self.land(flight, end, charged);
         }
         self.learn(end);
         if last {
-            self.count_out(end, charged, source, first_byte);
+            self.count_out(end, charged, source, first_token);
         }
         let waiting = self.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
         let (model, stream) = match &self.ask {
@@ -245,7 +246,7 @@ impl Passage {
             charged,
             usage: source,
             waited_us: micros(self.waited.unwrap_or_default() + waiting),
-            first_token_us: first_byte.map(micros),
+            first_token_us: first_token.map(micros),
             total_us: micros(self.arrived.elapsed()),
             status: end.status,
             outcome: end.outcome,
@@ -346,7 +347,7 @@ impl Passage {
         end: &End,
         charged: u64,
         source: UsageSource,
-        first_byte: Option<Duration>,
+        first_token: Option<Duration>,
     ) {
         if std::mem::take(&mut self.counted_in) {
             self.app.limits.settle(&self.caller, self.estimate, charged, Instant::now());
@@ -358,7 +359,7 @@ impl Passage {
             outcome: outcome_name(end.outcome),
             code: end.code,
             waited: self.waited,
-            first_token: first_byte,
+            first_token,
             total: self.arrived.elapsed(),
             estimate: self.estimate,
             charged: (source != UsageSource::None).then_some(charged),

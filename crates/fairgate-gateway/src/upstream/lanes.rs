@@ -77,9 +77,7 @@ pub(crate) struct LaneBody {
 }
 
 /// Has the body decoded where its head says that it is compressed; the head then says so no more.
-pub(super) fn decoded(
-    answer: Response<LaneBody>,
-) -> Result<Response<LaneBody>, UnknownCoding> {
+pub(super) fn decoded(answer: Response<LaneBody>) -> Result<Response<LaneBody>, UnknownCoding> {
     let coding = Coding::announced(answer.headers())?;
     let (mut head, mut body) = answer.into_parts();
     head.headers.remove(CONTENT_ENCODING);
@@ -107,10 +105,7 @@ impl LaneBody {
     }
 
     /// The next piece of a compressed body.
-    fn poll_decoded(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, FailureKind>>> {
+    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
         loop {
             let Some(decoder) = &mut self.decoder else { return Poll::Ready(None) };
             match decoder.piece() {
@@ -135,10 +130,7 @@ impl LaneBody {
     }
 
     /// The next piece of the body as it comes over the connection.
-    fn poll_coded(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, FailureKind>>> {
+    fn poll_coded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
         loop {
             let body = &mut self.body;
             let frame =

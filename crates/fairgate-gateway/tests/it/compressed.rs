@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::{Response, StatusCode};
 use serde_json::json;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::support::client::{piece, post, whole};
 use crate::support::scripted::Scripted;
@@ -31,7 +32,10 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     zstd::encode_all(text, 1).unwrap()
 }
 
-fn asked(house: &House, stream: bool) -> tokio::task::JoinHandle<http::Response<hyper::body::Incoming>> {
+fn asked(
+    house: &House,
+    stream: bool,
+) -> tokio::task::JoinHandle<http::Response<hyper::body::Incoming>> {
     let chat = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}], "stream": stream});
     let question = post(CHAT, &chat).key(&house.key);
     let addr = house.gateway.addr();
@@ -67,7 +71,11 @@ async fn a_compressed_document_is_metered_by_what_is_in_it() {
         assert_eq!((answer.status, answer.text()), (StatusCode::OK, document.clone()), "{coding}");
         assert_eq!(answer.header("content-encoding"), None, "{coding}");
         let row = house.rows().await.pop().unwrap();
-        assert_eq!((row.outcome, row.usage), (Outcome::Completed, UsageSource::Reported), "{coding}");
+        assert_eq!(
+            (row.outcome, row.usage),
+            (Outcome::Completed, UsageSource::Reported),
+            "{coding}"
+        );
         assert_eq!((row.input_tokens, row.output_tokens), (9, 1500), "{coding}");
     }
     house.close().await;
@@ -83,7 +91,7 @@ async fn a_compressed_stream_passes_event_by_event() {
         .header("content-encoding", "gzip");
     let pieces = upstream.call().await.stream_with(head);
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    let mut send = |text: &str, last: bool| {
+    let mut send = |pieces: &UnboundedSender<Bytes>, text: &str, last: bool| {
         encoder.write_all(text.as_bytes()).unwrap();
         encoder.flush().unwrap();
         if last {
@@ -91,16 +99,21 @@ async fn a_compressed_stream_passes_event_by_event() {
         }
         pieces.send(Bytes::from(std::mem::take(encoder.get_mut()))).unwrap();
     };
-    let event = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
-    send(&event("one"), false);
+    let event = |text: &str| {
+        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    send(&pieces, &event("one"), false);
     let mut body = asking.await.unwrap().into_body();
     assert_eq!(piece(&mut body).await.unwrap(), event("one"));
     // What was metered by now is what a client that leaves would pay for.
-    send(&event("two"), false);
+    send(&pieces, &event("two"), false);
     assert_eq!(piece(&mut body).await.unwrap(), event("two"));
-    let usage = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":700}}\n\n";
-    send(&format!("{usage}data: [DONE]\n\n"), true);
+    let usage =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":700}}\n\n";
+    send(&pieces, &format!("{usage}data: [DONE]\n\n"), true);
     assert_eq!(piece(&mut body).await.unwrap(), "data: [DONE]\n\n");
+    drop(pieces);
+    assert_eq!(piece(&mut body).await, None);
     let row = house.rows_soon(1).await.pop().unwrap();
     assert_eq!((row.outcome, row.usage), (Outcome::Completed, UsageSource::Reported));
     assert_eq!((row.input_tokens, row.output_tokens), (5, 700));

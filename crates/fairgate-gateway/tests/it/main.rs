@@ -12,6 +12,7 @@ mod documented;
 mod doors;
 mod encrypted;
 mod ends;
+mod engine_controls;
 mod estimates;
 mod happy;
 mod hostile;
