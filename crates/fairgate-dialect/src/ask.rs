@@ -17,7 +17,7 @@ const CHOICES_MAX: u64 = 1024;
 /// The longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 256;
 /// The longest id of an earlier response or a conversation, in bytes.
-const ID_BYTES_MAX: usize = 512;
+pub(crate) const ID_BYTES_MAX: usize = 512;
 /// The most members of a body that are not read here. No API has nearly as many, and their places are kept in memory.
 const OTHERS_MAX: usize = 1024;
 /// The least `thinking.budget_tokens` that Anthropic takes.

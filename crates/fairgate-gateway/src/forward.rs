@@ -6,6 +6,7 @@
 mod answer;
 mod ask;
 mod body;
+mod continued;
 mod headers;
 mod models;
 mod passage;
@@ -102,7 +103,9 @@ async fn accept(
     let own = ask::own_names(&headers, &passage.caller)?;
     passage.pool = Some(model.pool.clone());
     (passage.agent, passage.session) = (own.agent, own.session);
+    let behind = continued::tokens_behind(&app, &passage.caller, ask, &limits)?;
     let expected = expect(passage, &model, &body.bytes, setup.tokens).await;
+    let expected = expected.with_more_input(behind);
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
     let cap = match passage.caller.budgeted {

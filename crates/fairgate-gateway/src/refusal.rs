@@ -292,6 +292,21 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
     Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
 }
 
+/// An earlier response that there is not, or that is another tenant's: nobody learns which.
+pub(crate) fn unknown_response(id: &str) -> Refusal {
+    let shown: String = id.chars().take(128).collect();
+    let message = format!("Previous response with id {shown:?} not found.");
+    Refusal::new(StatusCode::BAD_REQUEST, "previous_response_not_found", message)
+        .about("previous_response_id")
+}
+
+/// The same for a conversation.
+pub(crate) fn unknown_conversation(id: &str) -> Refusal {
+    let shown: String = id.chars().take(128).collect();
+    let message = format!("Conversation with id {shown:?} not found.");
+    Refusal::new(StatusCode::BAD_REQUEST, "conversation_not_found", message).about("conversation")
+}
+
 /// A field of the body that may not go to the upstream. Names the field, which is the client's own text.
 pub(crate) fn field_not_allowed(name: &str) -> Refusal {
     let shown: String = name.chars().take(64).collect();

@@ -5,6 +5,7 @@
 
 use super::path::{Count, Leaf, Place, Shape, Under};
 use super::tally::Report;
+use crate::ask::ID_BYTES_MAX;
 use crate::route::Route;
 
 /// Answers are not nested deeper; what is counts as unreadable.
@@ -101,6 +102,15 @@ pub(super) struct Document {
     found: Found,
     fed_bytes: u64,
     members: Members,
+    id: AnswerId,
+}
+
+/// The first id of an answer that was seen. Only what can be asked for again is of interest, so only that of the Responses
+/// API. It outlives [`Document::restart`]: the events of a stream repeat it.
+#[derive(Default)]
+struct AnswerId {
+    text: Vec<u8>,
+    whole: bool,
 }
 
 /// Where the members of the document's object are, as far as a `"usage":null` among them must be known.
@@ -130,7 +140,13 @@ impl Document {
             found: Found::default(),
             fed_bytes: 0,
             members: Members::default(),
+            id: AnswerId::default(),
         }
+    }
+
+    /// The id under which the upstream keeps the answer, once it was seen.
+    pub(super) fn id(&self) -> Option<&str> {
+        std::str::from_utf8(&self.id.text).ok().filter(|_| self.id.whole)
     }
 
     /// Forgets what was read: the next byte begins another document.
@@ -285,7 +301,18 @@ impl Document {
             }
         }
         self.word.clear();
+        if self.is_in_id() {
+            self.id.text.clear();
+        }
         self.state = State::String;
+    }
+
+    /// Whether the string in progress is an id that is to be kept.
+    fn is_in_id(&mut self) -> bool {
+        self.shape.route == Route::Responses
+            && !self.id.whole
+            && !self.in_key
+            && self.under().leaf == Leaf::Id
     }
 
     /// Reads on in a string, to its end or to a backslash.
@@ -293,6 +320,9 @@ impl Document {
         let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         self.count_text(run as u64);
         self.word.push(&rest[..run]);
+        if self.is_in_id() && self.id.text.len() + run <= ID_BYTES_MAX {
+            self.id.text.extend_from_slice(&rest[..run]);
+        }
         match rest.get(run) {
             None => return run,
             Some(b'\\') => self.state = State::Escape,
@@ -327,6 +357,7 @@ impl Document {
             match self.under().leaf {
                 Leaf::Kind => self.found.kind = Kind::of(self.word.bytes()),
                 Leaf::Error => self.found.error |= !self.word.bytes().is_empty(),
+                Leaf::Id => self.id.whole = !self.id.text.is_empty(),
                 _ => {}
             }
             return;

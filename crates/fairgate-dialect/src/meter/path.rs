@@ -35,6 +35,8 @@ pub(super) enum Leaf {
     Kind,
     /// An error, unless null.
     Error,
+    /// The id under which the upstream keeps the answer.
+    Id,
     /// A number of tokens.
     Tokens(Count),
     /// Of no interest.
@@ -88,6 +90,7 @@ impl Shape {
         match place {
             Place::Top => self.top(key),
             Place::Answer if key == b"usage" => Under::place(Place::Usage),
+            Place::Answer if key == b"id" => Under::leaf(Leaf::Id),
             Place::Usage => self.usage(key),
             Place::Details if key == b"cached_tokens" => Under::leaf(Leaf::Tokens(Count::Cached)),
             Place::Content => self.content(key),
@@ -117,6 +120,7 @@ impl Shape {
             (b"choices", ChatCompletions | Completions, _) => Under::place(Place::Choices),
             (b"response", Responses, true) => Under::place(Place::Answer),
             (b"delta", Responses, true) => Under::leaf(Leaf::Text),
+            (b"id", Responses, false) => Under::leaf(Leaf::Id),
             (b"output", Responses, false) => Under::place(Place::Content),
             (b"message", Messages, true) => Under::place(Place::Answer),
             (b"delta" | b"content_block", Messages, true) => Under::place(Place::Content),

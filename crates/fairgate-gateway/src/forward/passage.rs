@@ -10,6 +10,7 @@ use fairgate_dialect::{Ask, Measured, Meter, Route, Usage};
 use fairgate_runtime::Permit;
 use fairgate_store::{Attempt, Outcome, UnixMicros, UsageSource};
 
+use super::continued;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::in_flight::OneInFlight;
@@ -210,6 +211,8 @@ impl Passage {
         let flight = self.flight.take();
         let (usage, source) = self.usage(flight.as_ref(), end);
         let charged = self.charge(usage, source);
+        let meter = flight.as_ref().and_then(|flight| flight.meter.as_ref());
+        continued::remember(&self.app, &self.caller, self.ask.as_ref(), meter, usage);
         let first_token = flight.as_ref().and_then(|flight| flight.first_token);
         let worker = flight.as_ref().map(|flight| flight.worker.upstream.config.name.clone());
         if let Some(flight) = flight {
@@ -338,7 +341,12 @@ impl Passage {
             && measured.reported
             && end.outcome == Outcome::Completed
         {
-            pool.estimator.learn(&self.caller.tenant, &ask.model, ask, measured.usage);
+            let mut usage = measured.usage;
+            // What is behind an earlier response is in the upstream's count and not in the body.
+            if ask.previous_response.is_some() || ask.conversation.is_some() {
+                usage.input = 0;
+            }
+            pool.estimator.learn(&self.caller.tenant, &ask.model, ask, usage);
         }
     }
 

@@ -400,3 +400,42 @@ async fn a_client_that_opens_no_window_loses_its_slot() {
     house.close().await;
     sim.kill().await;
 }
+
+/// An answer with both a length and chunks ends in two places: none of it is given out, and nothing more is sent over its
+/// connection.
+#[tokio::test]
+async fn an_answer_that_ends_in_two_places_is_malformed() {
+    use tokio::io::AsyncReadExt;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let house = house(&url).await;
+    let upstream = tokio::spawn(async move {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 4096];
+            let _ = stream.read(&mut asked).await.unwrap();
+            let document = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 3\r\n\
+                 transfer-encoding: chunked\r\n\r\n{:x}\r\n{document}\r\n0\r\n\r\n",
+                document.len()
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            // It is closed, and not used again.
+            while stream.read(&mut asked).await.is_ok_and(|read| read > 0) {
+                assert!(!asked.starts_with(b"POST"));
+            }
+        }
+    });
+    for _ in 0..2 {
+        let answer = post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await;
+        assert_eq!(
+            (answer.status, answer.code().as_str()),
+            (StatusCode::BAD_GATEWAY, "upstream_garbage")
+        );
+        let row = house.rows().await.pop().unwrap();
+        assert_eq!((row.outcome, row.status), (Outcome::UpstreamError, 502));
+    }
+    upstream.await.unwrap();
+    house.close().await;
+}

@@ -8,6 +8,7 @@ mod admin;
 mod arriving;
 mod budgets;
 mod compressed;
+mod continued;
 mod documented;
 mod doors;
 mod encrypted;
