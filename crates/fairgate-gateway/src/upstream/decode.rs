@@ -6,7 +6,8 @@
 //!
 //! A decoder makes at most [`PIECE_BYTES_MAX`] at a time, and only when the client has taken what was there, so a small
 //! body that decodes to gigabytes costs no memory. Windows are bounded: 32 KiB for gzip and deflate, 16 MiB for br, 8 MiB
-//! for zstd (RFC 9659).
+//! for zstd (RFC 9659). What a chunk decodes to beyond one piece may come out only with the next chunk or the end: the
+//! decoders want input before they give more.
 
 use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
