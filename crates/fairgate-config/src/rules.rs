@@ -47,14 +47,16 @@ pub const STRIPPED_HEADERS: &[&str] = &[
     // vLLM and SGLang: the data-parallel worker; the name of a request inside the engine.
     "x-data-parallel-rank",
     "x-request-id",
-    // Routers in front of engines: sessions, workers, endpoints, objectives.
+    // Dynamo, SGLang's router and the inference gateways of Kubernetes: sessions, workers, endpoints, bookkeeping.
     "x-session-id",
     "x-dp-rank",
     "x-worker-instance-id",
-    "x-prefill-instance-id",
+    "x-prefill-*",
+    "x-enable-local-updates",
     "x-smg-*",
     "x-gateway-*",
     "x-dynamo-*",
+    // No header of these names is known; what comes would be a control.
     "x-vllm-*",
     "x-sglang-*",
 ];
