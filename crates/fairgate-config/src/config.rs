@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use fairgate_core::policy::Policy;
 
+use crate::rules::Rules;
+
 /// Everything that `fairgate serve` must know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -88,6 +90,12 @@ pub struct LimitsConfig {
     pub held_bytes_max: u64,
     /// How many different agent or session names a key may use in a pool before the rest share one flow (default 256).
     pub names_per_key_max: usize,
+    /// How many ids of responses and conversations are remembered for a tenant (default 10 000); the oldest go first.
+    pub response_ids_per_tenant_max: usize,
+    /// How long such an id is remembered (default 720 h, which is how long OpenAI keeps responses).
+    pub response_id_lifetime: Duration,
+    /// Whether requests may go on from responses and conversations whose tenant is not known (default false).
+    pub foreign_response_ids: bool,
 }
 
 /// One backend.
@@ -116,6 +124,10 @@ pub struct UpstreamConfig {
     pub ca: Option<PathBuf>,
     /// Idle connections kept (default 64).
     pub idle_connections_max: usize,
+    /// Which fields of a body clients may send to it (default: no engine controls).
+    pub fields: Rules,
+    /// Which headers clients may send to it (default: no engine controls).
+    pub headers: Rules,
 }
 
 impl UpstreamConfig {

@@ -27,6 +27,9 @@ pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
     connections_max: 20_000,
     held_bytes_max: 1 << 30,
     names_per_key_max: 256,
+    response_ids_per_tenant_max: 10_000,
+    response_id_lifetime: Duration::from_secs(720 * 60 * 60),
+    foreign_response_ids: false,
 };
 
 pub(crate) const DIALECTS: Dialects = Dialects { openai: true, anthropic: false };

@@ -52,6 +52,8 @@ impl Config {
                 breaker: defaults::BREAKER,
                 ca: None,
                 idle_connections_max: defaults::IDLE_CONNECTIONS_MAX,
+                fields: Default::default(),
+                headers: Default::default(),
             }],
             pools: vec![PoolConfig {
                 name: SIM.to_owned(),

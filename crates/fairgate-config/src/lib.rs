@@ -33,6 +33,7 @@ mod error;
 mod field;
 mod read;
 mod reload;
+mod rules;
 mod suggest;
 mod values;
 mod yaml;
@@ -45,3 +46,4 @@ pub use config::{
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};
 pub use reload::{Change, Concerned, Plan, Reload};
+pub use rules::{REFUSED_FIELDS, Rule, Rules, STRIPPED_FIELDS, STRIPPED_HEADERS};

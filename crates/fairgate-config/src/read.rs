@@ -3,6 +3,7 @@
 mod gateway;
 mod policy;
 mod pool;
+mod rules;
 mod secret;
 mod upstream;
 mod url;

@@ -78,7 +78,12 @@ fn requests() {
             serde_json::from_slice::<serde_json::Value>(&body).unwrap()
         });
         let ask = Ask::read(Route::ChatCompletions, &body).unwrap();
-        let changes = Changes { model: Some("upstream"), max_tokens: Some(100), ask_usage: true };
+        let changes = Changes {
+            model: Some("upstream"),
+            max_tokens: Some(100),
+            ask_usage: true,
+            ..Changes::default()
+        };
         timed("request: three changes", size, || {
             ask.changed(Route::ChatCompletions, body.clone(), changes)
         });

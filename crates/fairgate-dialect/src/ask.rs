@@ -4,6 +4,7 @@
 //! images and fields of tomorrow survive. What *is* named must be unambiguous: a field that stands twice is refused,
 //! because the upstream might read the other one.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::route::Route;
@@ -15,6 +16,12 @@ pub(crate) const TOKENS_MAX: u64 = 1_000_000_000;
 const CHOICES_MAX: u64 = 1024;
 /// The longest name of a model, in bytes.
 const MODEL_BYTES_MAX: usize = 256;
+/// The longest id of an earlier response or a conversation, in bytes.
+pub(crate) const ID_BYTES_MAX: usize = 512;
+/// The most members of a body that are not read here. No API has nearly as many, and their places are kept in memory.
+const OTHERS_MAX: usize = 1024;
+/// The least `thinking.budget_tokens` that Anthropic takes.
+const THINKING_TOKENS_MIN: u64 = 1024;
 
 /// What the gateway must know of a request's body; the bytes stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +34,17 @@ pub struct Ask {
     /// `max_output_tokens`; the larger where both are there).
     pub max_tokens: Option<u64>,
     /// A cap on the output below this would make the upstream refuse: one more than Anthropic's `thinking.budget_tokens`,
-    /// or vLLM's `min_tokens`; 0 where there is neither.
+    /// which can be lowered to 1024 and no further; 0 where there is none.
     pub least_tokens: u64,
     /// How many answers a model will write: `n`, default 1; `best_of` where larger; for completions, that many for each
     /// prompt of a list. 0 for embeddings and token counts, which have no output.
     pub choices: u64,
     /// Whether the caller asked for usage in a stream itself.
     pub usage_asked: bool,
+    /// The earlier answer that this request goes on from (`previous_response_id`): what it came to is input.
+    pub previous_response: Option<Box<str>>,
+    /// The conversation that this request goes on with (`conversation`).
+    pub conversation: Option<Box<str>>,
     /// Bytes of text in the body that a model would read, roughly: the body's size, where base64 images and the like
     /// count as 4096 bytes at most.
     pub input_bytes: u64,
@@ -49,6 +60,9 @@ pub(crate) struct Places {
     pub(crate) inside: usize,
     pub(crate) model: Range<usize>,
     pub(crate) caps: Vec<Cap>,
+    pub(crate) floors: Vec<Floor>,
+    /// The members that are not read here, in order.
+    pub(crate) others: Vec<Member>,
     pub(crate) stream_options: Option<StreamOptions>,
 }
 
@@ -57,6 +71,31 @@ pub(crate) struct Places {
 pub(crate) struct Cap {
     pub(crate) value: Range<usize>,
     pub(crate) allowed: Option<u64>,
+}
+
+/// A field that asks for at least so much output. Engines hold it higher than a cap, or refuse both together, so a cap
+/// lowers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Floor {
+    pub(crate) value: Range<usize>,
+    pub(crate) tokens: u64,
+    /// How far it must stay below a cap.
+    pub(crate) margin: u64,
+}
+
+/// A member of the body that is not read here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// How many members stand before it.
+    pub(crate) position: usize,
+    /// Its key, and whether that must be unescaped to be read.
+    pub(crate) key: Quoted,
+    /// Where the member before it ends, or the opening brace.
+    pub(crate) before: usize,
+    /// Where its value ends.
+    pub(crate) end: usize,
+    /// Where the next member begins, or where the last one ends.
+    pub(crate) next: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,17 +153,40 @@ impl Ask {
             model,
             stream,
             max_tokens: caps.iter().filter_map(|cap| cap.allowed).max(),
-            least_tokens: members.least_tokens(text)?,
+            least_tokens: members.least_tokens(text),
             choices: if route.generates() { members.choices(text)? } else { 0 },
             usage_asked,
+            previous_response: members.id(text, Field::PreviousResponseId)?,
+            conversation: members.conversation(text)?,
             input_bytes: u64::try_from(text_bytes).unwrap_or(u64::MAX),
             places: Places {
                 body_bytes: body.len(),
                 inside: members.inside,
                 model: members.of(Field::Model).unwrap_or_default(),
                 caps,
+                floors: members.floors(text)?,
+                others: members.others,
                 stream_options,
             },
+        })
+    }
+
+    /// The members of the body that this crate does not read, by their names, escapes undone. The numbers are what
+    /// [`Changes::strip`](crate::Changes::strip) takes. A name that cannot be unescaped (half a surrogate pair) is left out:
+    /// no upstream can mean anything by it.
+    pub fn other_members<'a>(
+        &'a self,
+        body: &'a [u8],
+    ) -> impl Iterator<Item = (usize, Cow<'a, str>)> + 'a {
+        let others = self.places.others.iter().enumerate();
+        others.filter_map(|(number, member)| {
+            let Quoted { inner, escaped } = &member.key;
+            let quoted = body.get(inner.start - 1..inner.end + 1)?;
+            let name = match escaped {
+                true => Cow::Owned(serde_json::from_slice::<String>(quoted).ok()?),
+                false => Cow::Borrowed(std::str::from_utf8(&quoted[1..quoted.len() - 1]).ok()?),
+            };
+            Some((number, name))
         })
     }
 
@@ -156,10 +218,12 @@ enum Field {
     Background,
     MinTokens,
     Thinking,
+    PreviousResponseId,
+    Conversation,
 }
 
 impl Field {
-    const COUNT: usize = 12;
+    const COUNT: usize = 14;
 
     fn name(self) -> &'static str {
         match self {
@@ -175,6 +239,8 @@ impl Field {
             Self::Background => "background",
             Self::MinTokens => "min_tokens",
             Self::Thinking => "thinking",
+            Self::PreviousResponseId => "previous_response_id",
+            Self::Conversation => "conversation",
         }
     }
 
@@ -187,7 +253,10 @@ impl Field {
             Self::StreamOptions => route.usage_on_demand(),
             Self::MaxTokens => matches!(route, ChatCompletions | Completions | Messages),
             Self::MaxCompletionTokens => route == ChatCompletions,
-            Self::MaxOutputTokens | Self::Background => route == Responses,
+            Self::MaxOutputTokens
+            | Self::Background
+            | Self::PreviousResponseId
+            | Self::Conversation => route == Responses,
             Self::N | Self::BestOf | Self::MinTokens => {
                 matches!(route, ChatCompletions | Completions)
             }
@@ -210,6 +279,8 @@ impl Field {
             "background" => Self::Background,
             "min_tokens" => Self::MinTokens,
             "thinking" => Self::Thinking,
+            "previous_response_id" => Self::PreviousResponseId,
+            "conversation" => Self::Conversation,
             _ => return None,
         };
         field.matters(route).then_some(field)
@@ -229,6 +300,7 @@ impl Field {
 /// The body's members that matter, and where their values are.
 struct Members {
     values: [Option<Range<usize>>; Field::COUNT],
+    others: Vec<Member>,
     inside: usize,
     blob_bytes: usize,
 }
@@ -239,10 +311,16 @@ impl Members {
         scanner.expect(b'{', "a request is a JSON object").map_err(invalid_json)?;
         let inside = scanner.at();
         let mut values = [const { None }; Field::COUNT];
+        let mut others: Vec<Member> = Vec::new();
+        let (mut position, mut before, mut other_before) = (0, inside, false);
         let mut more = !scanner.take(b'}');
         while more {
             let key = scanner.key().map_err(invalid_json)?;
             let value = scanner.value(1).map_err(invalid_json)?;
+            let (start, end) = (key.inner.start - 1, value.end);
+            if let Some(last) = others.last_mut().filter(|_| other_before) {
+                last.next = start;
+            }
             if let Some(field) = named(text, &key, |name| Field::respelled(route, name)) {
                 let message = format!(
                     "a field in the body is `{}` but for upper and lower case, which some upstreams take for the same; \
@@ -251,19 +329,27 @@ impl Members {
                 );
                 return Err(BadAsk::new("duplicate_field", field, message));
             }
-            if let Some(field) = named(text, &key, |name| Field::of(route, name))
-                && values[field as usize].replace(value).is_some()
-            {
-                let message = format!("`{}` stands twice in the body; send it once", field.name());
-                return Err(BadAsk::new("duplicate_field", field, message));
+            let field = named(text, &key, |name| Field::of(route, name));
+            other_before = field.is_none();
+            match field {
+                Some(field) if values[field as usize].replace(value).is_some() => {
+                    let message =
+                        format!("`{}` stands twice in the body; send it once", field.name());
+                    return Err(BadAsk::new("duplicate_field", field, message));
+                }
+                Some(_) => {}
+                None if others.len() == OTHERS_MAX => return Err(too_many_members()),
+                None => others.push(Member { position, key, before, end, next: end }),
             }
+            (position, before) = (position + 1, end);
             more = scanner.take(b',');
             if !more {
                 scanner.expect(b'}', "expected `,` or `}`").map_err(invalid_json)?;
             }
         }
         scanner.end().map_err(invalid_json)?;
-        Ok(Self { values, inside, blob_bytes: scanner.blob_bytes() })
+        others.shrink_to_fit();
+        Ok(Self { values, others, inside, blob_bytes: scanner.blob_bytes() })
     }
 
     fn of(&self, field: Field) -> Option<Range<usize>> {
@@ -332,13 +418,48 @@ impl Members {
         Ok(caps)
     }
 
-    fn least_tokens(&self, text: &str) -> Result<u64, BadAsk> {
-        let least = self.integer(text, Field::MinTokens, 0, TOKENS_MAX)?.unwrap_or(0);
-        // What is wrong with the budget itself the upstream will say.
-        let thinking = self.given(text, Field::Thinking).unwrap_or_default();
-        let budget = named_members(thinking, "budget_tokens").pop();
-        let budget = budget.and_then(|value| thinking[value].parse::<u64>().ok());
-        Ok(budget.map_or(least, |budget| budget.saturating_add(1)).min(TOKENS_MAX))
+    /// What keeps a cap from being lower: see [`Ask::least_tokens`].
+    fn least_tokens(&self, text: &str) -> u64 {
+        let (_, budget) = self.thinking_budget(text).unwrap_or_default();
+        budget.saturating_add(u64::from(budget > 0)).min(THINKING_TOKENS_MIN + 1)
+    }
+
+    fn floors(&self, text: &str) -> Result<Vec<Floor>, BadAsk> {
+        let least = self.integer(text, Field::MinTokens, 0, TOKENS_MAX)?;
+        let least = least.and_then(|tokens| {
+            Some(Floor { value: self.of(Field::MinTokens)?, tokens, margin: 0 })
+        });
+        let thinking = self.thinking_budget(text);
+        let thinking = thinking.map(|(value, tokens)| Floor { value, tokens, margin: 1 });
+        Ok(least.into_iter().chain(thinking).collect())
+    }
+
+    /// Where `thinking.budget_tokens` stands and what it says. What is wrong with it the upstream will say.
+    fn thinking_budget(&self, text: &str) -> Option<(Range<usize>, u64)> {
+        let offset = self.of(Field::Thinking)?.start;
+        let thinking = self.given(text, Field::Thinking)?;
+        let value = named_members(thinking, "budget_tokens").pop()?;
+        let tokens = thinking[value.clone()].parse().ok()?;
+        Some((offset + value.start..offset + value.end, tokens))
+    }
+
+    /// The id of something that an upstream keeps.
+    fn id(&self, text: &str, field: Field) -> Result<Option<Box<str>>, BadAsk> {
+        self.given(text, field).map(|value| read_id(value, field)).transpose()
+    }
+
+    /// `"conv_1"` or `{"id":"conv_1"}`.
+    fn conversation(&self, text: &str) -> Result<Option<Box<str>>, BadAsk> {
+        let field = Field::Conversation;
+        let Some(value) = self.given(text, field) else { return Ok(None) };
+        if !value.starts_with('{') {
+            return read_id(value, field).map(Some);
+        }
+        let mut ids = named_members(value, "id");
+        match (ids.pop(), ids.is_empty()) {
+            (Some(id), true) => read_id(&value[id], field).map(Some),
+            _ => Err(bad_id(field)),
+        }
     }
 
     fn choices(&self, text: &str) -> Result<u64, BadAsk> {
@@ -423,6 +544,24 @@ fn invalid_json(fault: Fault) -> BadAsk {
     let message =
         format!("the body is not a valid JSON object: {} at byte {}", fault.what, fault.at);
     BadAsk { code: "invalid_json", param: None, message }
+}
+
+fn read_id(value: &str, field: Field) -> Result<Box<str>, BadAsk> {
+    let id: String = serde_json::from_str(value).map_err(|_| bad_id(field))?;
+    match id.is_empty() || id.len() > ID_BYTES_MAX {
+        true => Err(bad_id(field)),
+        false => Ok(id.into()),
+    }
+}
+
+fn bad_id(field: Field) -> BadAsk {
+    let message = format!("`{}` must be an id of 1 to {ID_BYTES_MAX} bytes", field.name());
+    BadAsk::new("invalid_value", field, message)
+}
+
+fn too_many_members() -> BadAsk {
+    let message = format!("the body has more than {OTHERS_MAX} members that are not known");
+    BadAsk { code: "invalid_value", param: None, message }
 }
 
 fn bad_options(message: &str) -> BadAsk {

@@ -58,6 +58,17 @@ struct Memory {
     outputs: Recent<Mean>,
 }
 
+impl Expected {
+    /// The same with so many input tokens more, which are not in the body.
+    pub fn with_more_input(self, tokens: u64) -> Self {
+        Self {
+            input: self.input.saturating_add(tokens),
+            input_max: self.input_max.saturating_add(tokens),
+            ..self
+        }
+    }
+}
+
 impl Estimator {
     /// `output_default` is the output of an answer, in tokens, where nothing was learned; `names_max` bounds memory,
     /// at roughly 100 bytes a name.

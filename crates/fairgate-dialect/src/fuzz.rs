@@ -5,13 +5,19 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::ask::TOKENS_MAX;
 use crate::rewrite::refuses_max_tokens;
 use crate::{Ask, Changes, Framing, Measured, Meter, Route, Usage};
 
 /// Fields whose bytes a change may touch.
-const CHANGEABLE: [&str; 5] =
-    ["model", "max_tokens", "max_completion_tokens", "max_output_tokens", "stream_options"];
+const CHANGEABLE: [&str; 7] = [
+    "model",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "stream_options",
+    "min_tokens",
+    "thinking",
+];
 
 /// Reads any bytes as a request. The first three choose a route and changes, the rest is the body.
 pub fn ask(data: &[u8]) {
@@ -21,6 +27,7 @@ pub fn ask(data: &[u8]) {
         model: (changes & 1 != 0).then_some("up\"stream"),
         max_tokens: (changes & 2 != 0).then_some(u64::from(cap)),
         ask_usage: changes & 4 != 0,
+        strip: &[],
     };
     check_ask(route, body, changes);
 }
@@ -77,14 +84,19 @@ fn expected(route: Route, mut body: Value, changes: Changes<'_>) -> Value {
     };
     let reasoning = body["model"].as_str().is_some_and(refuses_max_tokens);
     let fresh = if reasoning { caps.last() } else { caps.first() };
-    let least = match route {
-        Route::Messages => {
-            body["thinking"]["budget_tokens"].as_u64().map_or(0, |budget| budget.saturating_add(1))
+    let thinking = body["thinking"]["budget_tokens"].as_u64().filter(|_| route == Route::Messages);
+    let least = thinking.map_or(0, |budget| (budget + u64::from(budget > 0)).min(1025));
+    if let (Some(cap), Some(_)) = (changes.max_tokens.map(|cap| cap.max(least)), fresh) {
+        if thinking.is_some_and(|budget| budget >= cap) {
+            body["thinking"]["budget_tokens"] = cap.saturating_sub(1).into();
         }
-        Route::ChatCompletions | Route::Completions => body["min_tokens"].as_u64().unwrap_or(0),
-        _ => 0,
-    };
-    let least = least.min(TOKENS_MAX);
+        let least = body["min_tokens"]
+            .as_u64()
+            .filter(|_| matches!(route, Route::ChatCompletions | Route::Completions));
+        if least.is_some_and(|least| least > cap) {
+            body["min_tokens"] = cap.into();
+        }
+    }
     if let (Some(cap), Some(fresh)) = (changes.max_tokens.map(|cap| cap.max(least)), fresh) {
         let stated: Vec<_> = caps.iter().filter(|&name| body[name].is_u64()).collect();
         for &&name in &stated {

@@ -120,6 +120,15 @@ impl Meter {
         }
     }
 
+    /// The id under which the upstream keeps the answer (Responses API only), once it has passed.
+    pub fn response_id(&self) -> Option<&str> {
+        match &self.body {
+            Body::Json(body) => body.id(),
+            Body::Sse(stream) => stream.id(),
+            Body::Opaque { .. } => None,
+        }
+    }
+
     /// What to charge if the answer ends here, properly or because the caller left.
     pub fn measured(&self) -> Measured {
         match &self.body {

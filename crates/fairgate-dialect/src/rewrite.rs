@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::ask::{Ask, Cap, OptionsContent, StreamOptions};
+use crate::ask::{Ask, Cap, Floor, Member, OptionsContent, StreamOptions};
 use crate::route::Route;
 
 /// What a rule changes in a body.
@@ -17,6 +17,8 @@ pub struct Changes<'a> {
     pub max_tokens: Option<u64>,
     /// Asks for usage in a stream (`stream_options.include_usage`), where the dialect needs asking.
     pub ask_usage: bool,
+    /// Members to take out, by their numbers in [`Ask::other_members`], in order.
+    pub strip: &'a [usize],
 }
 
 impl Ask {
@@ -24,7 +26,8 @@ impl Ask {
     ///
     /// A cap is never lower than [`Ask::least_tokens`]. It goes where the caller stated its own, to both fields of a chat where both are stated. Where it stated none,
     /// the cap is put in front: `max_output_tokens` for responses, else `max_tokens`, which every server of this API
-    /// knows, except for OpenAI's reasoning models, which refuse it and are told by `max_completion_tokens`.
+    /// knows, except for OpenAI's reasoning models, which refuse it and are told by `max_completion_tokens`. What asks for
+    /// more output than the cap (`min_tokens`, `thinking.budget_tokens`) is lowered to it.
     ///
     /// # Panics
     ///
@@ -38,12 +41,18 @@ impl Ask {
             splices.replace(places.model.clone(), serde_json::Value::from(model).to_string());
         }
         let cap = changes.max_tokens.filter(|_| route.generates());
-        if let Some(cap) = cap.map(|cap| cap.max(self.least_tokens))
-            && !lower(&places.caps, cap, &mut splices)
-        {
-            let field = cap_field(route, changes.model.unwrap_or(&self.model));
-            fresh += &format!("\"{field}\":{cap},");
+        if let Some(cap) = cap.map(|cap| cap.max(self.least_tokens)) {
+            if !lower(&places.caps, cap, &mut splices) {
+                let field = cap_field(route, changes.model.unwrap_or(&self.model));
+                fresh += &format!("\"{field}\":{cap},");
+            }
+            for Floor { value, tokens, margin } in &places.floors {
+                if tokens.saturating_add(*margin) > cap {
+                    splices.replace(value.clone(), cap.saturating_sub(*margin).to_string());
+                }
+            }
         }
+        strip(&places.others, changes.strip, &mut splices);
         if changes.ask_usage && self.must_ask_usage(route) {
             match &places.stream_options {
                 Some(options) => ask_usage(options, &mut splices),
@@ -70,6 +79,20 @@ fn lower(caps: &[Cap], cap: u64, splices: &mut Splices) -> bool {
         }
     }
     !places.is_empty()
+}
+
+/// Takes members out, each with one comma. Those at the front go with the comma after them, all others with the one
+/// before: the model always stays, so one of the two is there.
+fn strip(others: &[Member], numbers: &[usize], splices: &mut Splices) {
+    let members = numbers.iter().filter_map(|&number| others.get(number));
+    for (gone, member) in members.enumerate() {
+        let is_at_front = member.position == gone;
+        let part = match is_at_front {
+            true => member.key.inner.start - 1..member.next,
+            false => member.before..member.end,
+        };
+        splices.replace(part, String::new());
+    }
 }
 
 /// The field for a cap where the caller states none.
@@ -117,7 +140,7 @@ impl Splices {
         if self.0.is_empty() {
             return body;
         }
-        self.0.sort_by_key(|(part, _)| part.start);
+        self.0.sort_by_key(|(part, _)| (part.start, part.end));
         let added: usize = self.0.iter().map(|(_, by)| by.len()).sum();
         let mut changed = Vec::with_capacity(body.len() + added);
         let mut copied = 0;

@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::phase::Phase;
 use crate::pools::Pools;
 use crate::request_id::RequestIds;
+use crate::response_ids::ResponseIds;
 
 /// The gateway's parts. One for the process, shared by all handlers in an `Arc`.
 pub struct App {
@@ -36,6 +37,8 @@ pub struct App {
     pub phase: Phase,
     /// The names of requests.
     pub(crate) ids: RequestIds,
+    /// Whose the responses are that requests go on from.
+    pub(crate) response_ids: ResponseIds,
     /// Request bodies in memory.
     pub(crate) held: HeldBytes,
     /// Rows that are being written and that nobody waits for.

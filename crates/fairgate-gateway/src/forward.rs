@@ -6,9 +6,11 @@
 mod answer;
 mod ask;
 mod body;
+mod continued;
 mod headers;
 mod models;
 mod passage;
+mod rules;
 mod streamed;
 
 use std::future::poll_fn;
@@ -21,7 +23,7 @@ use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
 use fairgate_dialect::{Ask, Changes, Framing, Route, Usage};
 use fairgate_store::{Exhausted, Reservation};
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
@@ -99,10 +101,13 @@ async fn accept(
     let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
     let setup = model.pool.setup();
     ask::check_model(&passage.caller, &setup, passage.route, &ask.model)?;
+    rules::check(&setup, passage.route, ask, &body.bytes, &headers)?;
     let own = ask::own_names(&headers, &passage.caller)?;
     passage.pool = Some(model.pool.clone());
     (passage.agent, passage.session) = (own.agent, own.session);
+    let behind = continued::tokens_behind(&app, &passage.caller, ask, &limits)?;
     let expected = expect(passage, &model, &body.bytes, setup.tokens).await;
+    let expected = expected.with_more_input(behind);
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
     let cap = match passage.caller.budgeted {
@@ -355,19 +360,28 @@ fn outgoing(
     let route = passage.route;
     let ask_usage = passage.ask.as_ref().is_some_and(|ask| ask.must_ask_usage(route));
     let model = &request.model.config;
-    let theirs =
-        passage.flight.as_ref().map(|flight| flight.worker.upstream.config.model_name(model));
+    let upstream = passage.flight.as_ref().map(|flight| &flight.worker.upstream.config);
+    let theirs = upstream.map(|upstream| upstream.model_name(model));
+    let bytes = request.body.bytes.clone();
+    let strip = match (&passage.ask, upstream) {
+        (Some(ask), Some(upstream)) => rules::stripped_fields(&upstream.fields, ask, &bytes),
+        _ => Vec::new(),
+    };
     let changes = Changes {
         model: theirs.filter(|theirs| *theirs != model.name),
         max_tokens: cap,
         ask_usage,
+        strip: &strip,
     };
-    let bytes = request.body.bytes.clone();
     let body = match &passage.ask {
         Some(ask) => ask.changed(route, bytes, changes),
         None => bytes,
     };
-    let headers = if keep { request.headers.clone() } else { std::mem::take(&mut request.headers) };
+    let mut headers =
+        if keep { request.headers.clone() } else { std::mem::take(&mut request.headers) };
+    if let Some(upstream) = upstream {
+        rules::strip_headers(&upstream.headers, &mut headers);
+    }
     let path = request.path.clone();
     let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)
@@ -488,9 +502,6 @@ async fn deliver(passage: Box<Passage>, request: Accepted, sent: Sent) -> Reply 
 }
 
 fn framing(headers: &HeaderMap) -> Framing {
-    if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        return Framing::Opaque;
-    }
     Framing::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()))
 }
 

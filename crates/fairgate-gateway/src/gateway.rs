@@ -26,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::phase::{Phase, Stage};
 use crate::pools::{Pools, PoolsError};
 use crate::request_id::RequestIds;
+use crate::response_ids::ResponseIds;
 use crate::retention;
 use crate::server::{Door, Server, bind};
 use crate::sync;
@@ -163,6 +164,7 @@ impl Gateway {
             control: Control::new(),
             phase: Phase::new(),
             ids: RequestIds::new().map_err(StartError::Random)?,
+            response_ids: ResponseIds::default(),
             held: HeldBytes::default(),
             rows_adrift: InFlight::default(),
             config: ArcSwap::from_pointee(config),

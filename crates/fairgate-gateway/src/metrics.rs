@@ -4,6 +4,7 @@
 //! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
 
 mod instruments;
+mod log_lines;
 mod names;
 mod scrape;
 mod status;
@@ -18,6 +19,8 @@ use self::instruments::{Instruments, PoolLabel, PoolReason, RequestLabels, Worke
 use self::names::Names;
 use self::status::status_label;
 use crate::pools::PoolHandle;
+
+pub use self::log_lines::lost_log_lines;
 
 /// What the answer to a scrape is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -233,6 +233,7 @@ impl From<&Failure> for Refusal {
             FailureKind::Reset => (StatusCode::BAD_GATEWAY, "upstream_reset"),
             FailureKind::Garbage => (StatusCode::BAD_GATEWAY, "upstream_garbage"),
             FailureKind::Incomplete => (StatusCode::BAD_GATEWAY, "upstream_incomplete"),
+            FailureKind::Encoding => (StatusCode::BAD_GATEWAY, "upstream_encoding"),
             FailureKind::Redirect => (StatusCode::BAD_GATEWAY, "upstream_redirect"),
             FailureKind::Credentials => (StatusCode::BAD_GATEWAY, "upstream_credentials"),
             FailureKind::ConnectTimeout => {
@@ -289,6 +290,34 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
     let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
     let after = Some(Duration::from_micros(micros));
     Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
+}
+
+/// An earlier response that there is not, or that is another tenant's: nobody learns which.
+pub(crate) fn unknown_response(id: &str) -> Refusal {
+    let shown: String = id.chars().take(128).collect();
+    let message = format!("Previous response with id {shown:?} not found.");
+    Refusal::new(StatusCode::BAD_REQUEST, "previous_response_not_found", message)
+        .about("previous_response_id")
+}
+
+/// The same for a conversation.
+pub(crate) fn unknown_conversation(id: &str) -> Refusal {
+    let shown: String = id.chars().take(128).collect();
+    let message = format!("Conversation with id {shown:?} not found.");
+    Refusal::new(StatusCode::BAD_REQUEST, "conversation_not_found", message).about("conversation")
+}
+
+/// A field of the body that may not go to the upstream. Names the field, which is the client's own text.
+pub(crate) fn field_not_allowed(name: &str) -> Refusal {
+    let shown: String = name.chars().take(64).collect();
+    let message = format!("The field {shown:?} may not be sent to this model; leave it out.");
+    Refusal::new(StatusCode::BAD_REQUEST, "field_not_allowed", message)
+}
+
+/// A header that may not go to the upstream.
+pub(crate) fn header_not_allowed(name: &str) -> Refusal {
+    let message = format!("The header {name:?} may not be sent to this model; leave it out.");
+    Refusal::new(StatusCode::BAD_REQUEST, "header_not_allowed", message)
 }
 
 /// What came is no request that could be read.

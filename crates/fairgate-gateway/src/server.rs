@@ -3,6 +3,7 @@
 mod connection;
 mod dispatch;
 mod patient;
+mod spare;
 mod voice;
 
 use std::io;
@@ -17,13 +18,20 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub(crate) use self::dispatch::Door;
 
+use self::spare::{Spare, is_out_of_files};
 use crate::app::App;
 use crate::in_flight::{InFlight, OneInFlight};
+use crate::open_files;
 use crate::phase::Stage;
-use crate::reply;
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 4096;
+/// One in so many failures to accept is logged.
+const COMPLAIN_EVERY: u32 = 100;
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
+    content-type: application/json\r\ncontent-length: 135\r\n\r\n\
+    {\"error\":{\"message\":\"The gateway has as many connections as it may. Try again soon.\",\
+    \"type\":\"server_error\",\"code\":\"connections_full\"}}\n";
 /// How long to wait where the system has no more sockets to give.
 const OUT_OF_SOCKETS: Duration = Duration::from_millis(50);
 
@@ -32,16 +40,25 @@ pub(crate) struct Server {
     pub(crate) app: Arc<App>,
     pub(crate) tls: ArcSwapOption<ServerConfig>,
     connections: InFlight,
+    /// The limit of open files: no more connections are taken than it is enough for.
+    open_files: u64,
 }
 
 impl Server {
     pub(crate) fn new(app: Arc<App>, tls: Option<Arc<ServerConfig>>) -> Self {
-        Self { app, tls: ArcSwapOption::new(tls), connections: InFlight::default() }
+        Self {
+            app,
+            tls: ArcSwapOption::new(tls),
+            connections: InFlight::default(),
+            open_files: open_files::limit(),
+        }
     }
 
     /// Accepts until the gateway drains.
     pub(crate) async fn listen(self: Arc<Self>, listener: TcpListener, door: Arc<Door>) {
         let mut phase = self.app.phase.watch();
+        let mut spare = Spare::new();
+        let mut complaints: u32 = 0;
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -51,7 +68,17 @@ impl Server {
                 Ok((stream, _)) => self.clone().meet(stream, door.clone()),
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "no connection can be accepted");
+                    if is_out_of_files(&error) {
+                        self.app.metrics.turned_away("connections_full");
+                        spare.turn_one_away(&listener, |stream| {
+                            // A fresh socket takes this much at once, or its client has gone.
+                            let _ = stream.try_write(FULL);
+                        });
+                    }
+                    if complaints.is_multiple_of(COMPLAIN_EVERY) {
+                        tracing::warn!(%error, "no connection can be accepted");
+                    }
+                    complaints = complaints.wrapping_add(1);
                     tokio::time::sleep(OUT_OF_SOCKETS).await;
                 }
             }
@@ -59,7 +86,7 @@ impl Server {
     }
 
     fn meet(self: Arc<Self>, stream: TcpStream, door: Arc<Door>) {
-        let max = reply::length(self.app.config.load().limits.connections_max);
+        let max = open_files::connections_within(self.open_files, &self.app.config.load());
         if self.connections.now() >= max {
             self.app.metrics.turned_away("connections_full");
             tokio::spawn(turn_away(stream));
@@ -100,11 +127,6 @@ impl Drop for Counted {
 
 /// Says that there is no room, to whoever speaks HTTP/1 in the clear; others see the connection close.
 async fn turn_away(mut stream: TcpStream) {
-    const FULL: &[u8] =
-        b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
-        content-type: application/json\r\ncontent-length: 135\r\n\r\n\
-        {\"error\":{\"message\":\"The gateway has as many connections as it may. Try again soon.\",\
-        \"type\":\"server_error\",\"code\":\"connections_full\"}}\n";
     let _ = tokio::time::timeout(Duration::from_millis(100), stream.write_all(FULL)).await;
 }
 

@@ -7,7 +7,9 @@
 mod complaints;
 mod condition;
 mod connect;
+mod decode;
 mod failure;
+mod framing;
 mod health;
 mod lane;
 mod lanes;
@@ -126,7 +128,14 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<Response<LaneBody>, Failure> {
         let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
-        let answered = self.exchange(request, deadline).await;
+        let failed = |kind| Failure { kind, worker: self.name.clone() };
+        let answered = self.exchange(request, deadline).await.and_then(|answer| {
+            // Dropped here, the answer closes its connection: where it ends is anybody's guess.
+            if framing::is_ambiguous(answer.headers()) {
+                return Err(failed(FailureKind::Garbage));
+            }
+            lanes::decoded(answer).map_err(|_| failed(FailureKind::Encoding))
+        });
         let cause = match &answered {
             Err(failure) => Some(Cause::Failed(failure.kind)),
             Ok(answer) => match answer.status().as_u16() {

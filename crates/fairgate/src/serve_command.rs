@@ -2,6 +2,7 @@
 
 mod admin_token;
 mod first_start;
+mod log_writer;
 mod logging;
 mod reload;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_config::{Config, ProcessEnvironment};
+use fairgate_gateway::open_files::{self, OpenFiles};
 use fairgate_gateway::{Gateway, GatewayOptions, Listeners, StartError};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{KeyHash, Store, StoreOptions};
@@ -55,15 +57,16 @@ pub(crate) struct ServeArgs {
 const LISTEN: &str = "127.0.0.1:8080";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
-    logging::start(&args.log, args.log_format)?;
+    let _log = logging::start(&args.log, args.log_format)?;
+    let files = open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(serve(args));
+    let ended = runtime.block_on(serve(args, files));
     // A blocking read that never ends must not keep the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
-async fn serve(args: &ServeArgs) -> Result<()> {
+async fn serve(args: &ServeArgs, files: OpenFiles) -> Result<()> {
     let (config, sim) = configuration(args)?;
     if args.check {
         return Ok(first_start::tell_pools(Output::stdout(), &config)?);
@@ -79,11 +82,19 @@ async fn serve(args: &ServeArgs) -> Result<()> {
     let admin_token = KeyHash::of(token.expose().as_bytes());
     let options = GatewayOptions { config: config.clone(), store, admin_token };
     let gateway = Arc::new(Gateway::start_on(listeners, options).await?);
+    let connections_max = open_files::connections_max(&config);
+    info!(before = files.before, now = files.now, connections_max, "the limit of open files");
     if let Some(file) = &args.config {
         gateway.app().control.reloads_with(reload::FromFile::new(&gateway, file));
     }
     let greeting = first_start::Greeting { gateway: &gateway, config: &config, first };
-    greeting.write(Output::stdout())?;
+    let shows_a_key = greeting.first.is_some();
+    match greeting.write(Output::stdout()) {
+        // A first key that nobody saw is lost: better to start again than to go on without one.
+        Err(error) if shows_a_key => return Err(error.into()),
+        Err(error) => warn!(%error, "nothing can be written to standard output"),
+        Ok(()) => {}
+    }
     until_told(&gateway, args.config.as_deref()).await?;
     end(&gateway, sim).await
 }

@@ -1,7 +1,9 @@
 //! What concerns the gateway as a whole.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::config::{AdminConfig, JournalConfig, LimitsConfig, Secret, StoreConfig, TlsConfig};
 use crate::defaults;
@@ -73,7 +75,14 @@ const LIMITS: &[&str] = &[
     "connections_max",
     "held_size_max",
     "names_per_key_max",
+    "response_ids_per_tenant_max",
+    "response_id_lifetime",
+    "foreign_response_ids",
 ];
+
+/// How long an id of a response may be remembered.
+const RESPONSE_ID_LIFETIME: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(8760 * 60 * 60);
 
 pub(super) fn limits(field: Field<'_>) -> Option<LimitsConfig> {
     let limits = field.section(LIMITS)?;
@@ -92,6 +101,18 @@ pub(super) fn limits(field: Field<'_>) -> Option<LimitsConfig> {
         limits.or("held_size_max", default.held_bytes_max, |field| field.size(1 << 20..=1 << 40));
     let names_per_key_max = limits
         .or("names_per_key_max", default.names_per_key_max, |field| field.integer(1..=100_000));
+    let response_ids_per_tenant_max =
+        limits.or("response_ids_per_tenant_max", default.response_ids_per_tenant_max, |field| {
+            field.integer(1..=1_000_000)
+        });
+    let response_id_lifetime =
+        limits.or("response_id_lifetime", default.response_id_lifetime, |field| {
+            field.duration(RESPONSE_ID_LIFETIME)
+        });
+    let foreign_response_ids =
+        limits.or("foreign_response_ids", default.foreign_response_ids, |field| {
+            field.one_of(&[("refuse", false), ("allow", true)])
+        });
     if let (Some(held), Some(body)) = (held_bytes_max, body_bytes_max)
         && held < body
     {
@@ -107,5 +128,8 @@ pub(super) fn limits(field: Field<'_>) -> Option<LimitsConfig> {
         connections_max: connections_max?,
         held_bytes_max: held_bytes_max?,
         names_per_key_max: names_per_key_max?,
+        response_ids_per_tenant_max: response_ids_per_tenant_max?,
+        response_id_lifetime: response_id_lifetime?,
+        foreign_response_ids: foreign_response_ids?,
     })
 }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use crate::config::{BreakerConfig, Dialects, HealthConfig, UpstreamConfig, UpstreamTimeouts};
 use crate::defaults;
 use crate::field::{Field, Section};
+use crate::read::rules;
 use crate::read::secret::credential;
 use crate::read::url::{base_url, health_path};
 use crate::read::{TIMEOUT, model_name, name};
+use crate::rules::Rules;
 
 const UPSTREAM: &[&str] = &[
     "name",
@@ -23,6 +25,8 @@ const UPSTREAM: &[&str] = &[
     "breaker",
     "ca",
     "idle_connections_max",
+    "fields",
+    "headers",
 ];
 
 /// How often a backend may be asked how it is.
@@ -91,6 +95,8 @@ fn config(
         section.or("idle_connections_max", defaults::IDLE_CONNECTIONS_MAX, |field| {
             field.integer(0..=10_000)
         });
+    let fields = section.or("fields", Rules::default(), rules::fields);
+    let headers = section.or("headers", Rules::default(), rules::headers);
     Some(UpstreamConfig {
         name: name?,
         url: url?,
@@ -103,6 +109,8 @@ fn config(
         breaker: breaker?,
         ca: ca?,
         idle_connections_max: idle_connections_max?,
+        fields: fields?,
+        headers: headers?,
     })
 }
 

@@ -12,6 +12,7 @@ use crate::config::{
     HealthConfig, JournalConfig, LimitsConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
     TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
+use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
 
 /// Whose setting it is. Upstreams and pools are who they are by their names, wherever they stand in the file.
@@ -155,6 +156,9 @@ fn limit_settings(list: &mut List<'_>, limits: &LimitsConfig) {
         connections_max,
         held_bytes_max,
         names_per_key_max,
+        response_ids_per_tenant_max,
+        response_id_lifetime,
+        foreign_response_ids,
     } = limits;
     list.live("limits.body_size_max", format_size(*body_bytes_max));
     list.live("limits.header_timeout", format_duration(*header_timeout));
@@ -163,6 +167,10 @@ fn limit_settings(list: &mut List<'_>, limits: &LimitsConfig) {
     list.live("limits.connections_max", connections_max);
     list.live("limits.held_size_max", format_size(*held_bytes_max));
     list.live("limits.names_per_key_max", names_per_key_max);
+    list.live("limits.response_ids_per_tenant_max", response_ids_per_tenant_max);
+    list.live("limits.response_id_lifetime", format_duration(*response_id_lifetime));
+    let foreign = if *foreign_response_ids { "allow" } else { "refuse" };
+    list.live("limits.foreign_response_ids", foreign);
 }
 
 fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
@@ -178,6 +186,8 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         breaker: BreakerConfig { failures, open_for },
         ca,
         idle_connections_max,
+        fields,
+        headers,
     } = upstream;
     let spoken = [("openai", openai), ("anthropic", anthropic)];
     let spoken: Vec<&str> = spoken.iter().filter(|(_, speaks)| **speaks).map(|(d, _)| *d).collect();
@@ -203,6 +213,17 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
     list.live("breaker.open_for", format_duration(*open_for));
     list.live_option("ca", ca.as_ref().map(|path| path.display()));
     list.live("idle_connections_max", idle_connections_max);
+    rule_settings(&mut list, "fields", fields);
+    rule_settings(&mut list, "headers", headers);
+}
+
+fn rule_settings(list: &mut List<'_>, name: &str, rules: &Rules) {
+    let lists = [("allow", Rule::Allow), ("strip", Rule::Strip), ("refuse", Rule::Refuse)];
+    for (word, rule) in lists {
+        let named = rules.named.iter().filter(|(_, of)| *of == rule);
+        let names = some_words(named.map(|(name, _)| name.clone()).collect());
+        list.live_option(&format!("{name}.{word}"), names);
+    }
 }
 
 fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {

@@ -111,6 +111,36 @@ const SINGLE: &[(&str, &str, &str)] = &[
         r#"upstreams[0].aliases.llama-9b: no pool with the worker "vllm-a" has the model "llama-9b"; did you mean "llama-8b"?"#,
     ),
     (
+        "slots: 16",
+        "slots: 16, fields: {strip: [seed, ▸max_tokens]}",
+        "upstreams[0].fields.strip[1]: max_tokens is read by the gateway itself and can have no rule",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, fields: {refuse: [▸m*]}",
+        "upstreams[0].fields.refuse[0]: model is read by the gateway itself and can have no rule",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, fields: {allow: [▸pri*ority]}",
+        "upstreams[0].fields.allow[0]: must be a name of 1 to 128 bytes; a * at its end stands for any ending",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, headers: {strip: [X-Team], refuse: [▸x-team]}",
+        r#"upstreams[0].headers.refuse[0]: "x-team" has a rule already"#,
+    ),
+    (
+        "slots: 16",
+        "slots: 16, headers: {▸forbid: [x-team]}",
+        "upstreams[0].headers.forbid: unknown; known here: allow, strip, refuse",
+    ),
+    (
+        "upstreams:",
+        "limits: {foreign_response_ids: ▸yes}\nupstreams:",
+        "limits.foreign_response_ids: must be one of refuse, allow, not yes",
+    ),
+    (
         "workers: [vllm-a, vllm-b]",
         "workers: [vllm-a, ▸vllm-a]",
         r#"pools[0].workers[1]: the upstream "vllm-a" is listed twice"#,
@@ -299,7 +329,7 @@ fn errors_elsewhere() {
             "slots: 16",
             "slot: 16",
             &[
-                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max"#,
+                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max, fields, headers"#,
                 r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),

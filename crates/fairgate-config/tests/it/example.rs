@@ -158,6 +158,8 @@ fn what_is_commented_out_is_the_default_or_off() {
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
         "aliases:",
         "credential: {file: secrets/openai-key}",
+        "fields:",
+        "headers:",
         "ca: tls/company-ca.pem",
         "policy:",
         "partition: true",

@@ -5,6 +5,8 @@
 
 use super::path::{Count, Leaf, Place, Shape, Under};
 use super::tally::Report;
+use crate::ask::ID_BYTES_MAX;
+use crate::route::Route;
 
 /// Answers are not nested deeper; what is counts as unreadable.
 const DEPTH_MAX: usize = 64;
@@ -102,6 +104,15 @@ pub(super) struct Document {
     found: Found,
     fed_bytes: u64,
     members: Members,
+    id: AnswerId,
+}
+
+/// The first id of an answer that was seen. Only what can be asked for again is of interest, so only that of the Responses
+/// API. It outlives [`Document::restart`]: the events of a stream repeat it.
+#[derive(Default)]
+struct AnswerId {
+    text: Vec<u8>,
+    whole: bool,
 }
 
 /// Where the members of the document's object are, as far as a `"usage":null` among them must be known.
@@ -131,7 +142,13 @@ impl Document {
             found: Found::default(),
             fed_bytes: 0,
             members: Members::default(),
+            id: AnswerId::default(),
         }
+    }
+
+    /// The id under which the upstream keeps the answer, once it was seen.
+    pub(super) fn id(&self) -> Option<&str> {
+        std::str::from_utf8(&self.id.text).ok().filter(|_| self.id.whole)
     }
 
     /// Forgets what was read: the next byte begins another document.
@@ -286,7 +303,18 @@ impl Document {
             }
         }
         self.word.clear();
+        if self.is_in_id() {
+            self.id.text.clear();
+        }
         self.state = State::String;
+    }
+
+    /// Whether the string in progress is an id that is to be kept.
+    fn is_in_id(&mut self) -> bool {
+        self.shape.route == Route::Responses
+            && !self.id.whole
+            && !self.in_key
+            && self.under().leaf == Leaf::Id
     }
 
     /// Reads on in a string, to its end or to a backslash.
@@ -294,6 +322,9 @@ impl Document {
         let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         self.count_text(run as u64);
         self.word.push(&rest[..run]);
+        if self.is_in_id() && self.id.text.len() + run <= ID_BYTES_MAX {
+            self.id.text.extend_from_slice(&rest[..run]);
+        }
         match rest.get(run) {
             None => return run,
             Some(b'\\') => self.state = State::Escape,
@@ -329,6 +360,7 @@ impl Document {
                 Leaf::Kind => self.found.kind = Kind::of(self.word.bytes()),
                 Leaf::Error => self.found.error |= !self.word.bytes().is_empty(),
                 Leaf::Finish => self.found.finished = true,
+                Leaf::Id => self.id.whole = !self.id.text.is_empty(),
                 _ => {}
             }
             return;
@@ -370,6 +402,9 @@ impl Document {
     fn tokens(&mut self, count: Count) {
         if self.word.bytes() == b"null" {
             return;
+        }
+        if self.shape.route == Route::CountTokens {
+            self.found.report.get_or_insert_default();
         }
         match (self.word.number(), &mut self.found.report) {
             (Some(number), Some(report)) => report.set(count, number),

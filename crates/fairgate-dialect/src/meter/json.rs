@@ -49,6 +49,10 @@ impl Body {
         self.add();
     }
 
+    pub(super) fn id(&self) -> Option<&str> {
+        self.document.id()
+    }
+
     fn add(&mut self) {
         if !std::mem::replace(&mut self.added, true) {
             self.tally.add(self.document.found(), self.passed_bytes);

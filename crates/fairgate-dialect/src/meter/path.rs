@@ -37,6 +37,8 @@ pub(super) enum Leaf {
     Error,
     /// Why the model stopped: after this it says nothing more.
     Finish,
+    /// The id under which the upstream keeps the answer.
+    Id,
     /// A number of tokens.
     Tokens(Count),
     /// Of no interest.
@@ -90,6 +92,7 @@ impl Shape {
         match place {
             Place::Top => self.top(key),
             Place::Answer if key == b"usage" => Under::place(Place::Usage),
+            Place::Answer if key == b"id" => Under::leaf(Leaf::Id),
             Place::Usage => self.usage(key),
             Place::Details if key == b"cached_tokens" => Under::leaf(Leaf::Tokens(Count::Cached)),
             Place::Content => self.content(key),
@@ -112,11 +115,14 @@ impl Shape {
         match (key, self.route, self.events) {
             (b"error", ..) => Under::leaf(Leaf::Error),
             (b"type", ..) => Under::leaf(Leaf::Kind),
+            // A token count is all that there is, and it is what the request had as input.
+            (b"input_tokens", CountTokens, false) => Under::leaf(Leaf::Tokens(Count::Input)),
             (_, CountTokens, _) => Under::NOTHING,
             (b"usage", ..) => Under::place(Place::Usage),
             (b"choices", ChatCompletions | Completions, _) => Under::place(Place::Choices),
             (b"response", Responses, true) => Under::place(Place::Answer),
             (b"delta", Responses, true) => Under::leaf(Leaf::Text),
+            (b"id", Responses, false) => Under::leaf(Leaf::Id),
             (b"output", Responses, false) => Under::place(Place::Content),
             (b"message", Messages, true) => Under::place(Place::Answer),
             (b"delta" | b"content_block", Messages, true) => Under::place(Place::Content),

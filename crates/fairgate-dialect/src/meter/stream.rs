@@ -145,6 +145,10 @@ impl Stream {
         self.tally.measured(self.unjudged_text(), self.ended && !self.failed)
     }
 
+    pub(super) fn id(&self) -> Option<&str> {
+        self.event.document.id()
+    }
+
     /// The stream is over. An event that lacks its empty line counts, as clients take it, too.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         self.judge(true);

@@ -155,18 +155,14 @@ impl Tally {
         let output_told = self.report.output.is_some() && silent_since;
         let input_told = self.report.inputs().is_some();
         let reported = match self.route {
-            Route::CountTokens => true,
-            Route::Embeddings => input_told,
+            Route::CountTokens | Route::Embeddings => input_told,
             _ => input_told && output_told,
         };
         Measured { usage: self.usage(more_text_bytes), reported, complete }
     }
 
     fn usage(&self, more_text_bytes: u64) -> Usage {
-        let (input, cached) = match self.route {
-            Route::CountTokens => (0, 0),
-            _ => self.report.inputs().unwrap_or((self.input_estimate, 0)),
-        };
+        let (input, cached) = self.report.inputs().unwrap_or((self.input_estimate, 0));
         let mut since = self.since;
         since.add(more_text_bytes);
         let output = self.report.output.unwrap_or(0).saturating_add(since.tokens());

@@ -239,7 +239,8 @@ fn errors_never_quote_the_body() {
 fn only_the_bytes_of_changed_fields_change() {
     let body =
         r#" {"z": 1e5,  "model" : "alias","messages":[ ],"max_tokens":  900 , "stream":true}  "#;
-    let all = Changes { model: Some("real/\"m\""), max_tokens: Some(256), ask_usage: true };
+    let all =
+        Changes { model: Some("real/\"m\""), max_tokens: Some(256), ask_usage: true, strip: &[] };
     assert_eq!(
         changed(CHAT, body, all),
         r#" {"stream_options":{"include_usage":true},"z": 1e5,  "model" : "real/\"m\"","messages":[ ],"max_tokens":  256 , "stream":true}  "#
@@ -252,7 +253,7 @@ fn a_body_without_changes_is_the_very_same() {
         br#"{"model":"m","max_tokens":5,"stream":true,"stream_options":{"include_usage":true}}"#,
     );
     let ask = Ask::read(CHAT, &body).unwrap();
-    let same = Changes { model: Some("m"), max_tokens: Some(5), ask_usage: true };
+    let same = Changes { model: Some("m"), max_tokens: Some(5), ask_usage: true, strip: &[] };
     for changes in [Changes::default(), same] {
         assert_eq!(ask.changed(CHAT, body.clone(), changes).as_ptr(), body.as_ptr());
     }
@@ -308,9 +309,6 @@ fn a_cap_is_never_so_low_that_the_upstream_refuses() {
         (ask.least_tokens, ask.capped(50), ask.capped(2000), ask.capped(10_000)),
         (1025, 1025, 2000, 9000)
     );
-    let body = r#"{"model":"m","min_tokens":60}"#;
-    assert_eq!(cap(CHAT, body), r#"{"max_tokens":60,"model":"m","min_tokens":60}"#);
-    assert_eq!(read(CHAT, body).capped(50), 60);
     assert_eq!(read(CHAT, r#"{"model":"m"}"#).capped(50), 50);
     // A budget beyond what the caller allows is the caller's mistake, and stays.
     let body = r#"{"model":"m","max_tokens":10,"thinking":{"budget_tokens":1024}}"#;
@@ -319,6 +317,67 @@ fn a_cap_is_never_so_low_that_the_upstream_refuses() {
     {
         let body = format!(r#"{{"model":"m","thinking":{thinking}}}"#);
         assert_eq!(read(Route::Messages, &body).least_tokens, 0, "{thinking}");
+    }
+}
+
+#[test]
+fn what_asks_for_more_than_a_cap_is_lowered_to_it() {
+    let cap =
+        |route, body| changed(route, body, Changes { max_tokens: Some(50), ..Changes::default() });
+    let body = r#"{"model":"m","min_tokens":60}"#;
+    assert_eq!(cap(CHAT, body), r#"{"max_tokens":50,"model":"m","min_tokens":50}"#);
+    assert_eq!(read(CHAT, body).capped(50), 50);
+    let body = r#"{"model":"m","max_tokens":900,"min_tokens":40}"#;
+    assert_eq!(cap(CHAT, body), body.replace("900", "50"));
+    let body = r#"{"model":"m","max_tokens":90000,"thinking":{"budget_tokens":50000}}"#;
+    let sent = r#"{"model":"m","max_tokens":1025,"thinking":{"budget_tokens":1024}}"#;
+    assert_eq!(cap(Route::Messages, body), sent);
+}
+
+#[test]
+fn members_are_taken_out_with_their_commas() {
+    let gone = ["a", "b"];
+    let cases = [
+        (r#"{"a":1,"model":"m"}"#, r#"{"model":"m"}"#),
+        (r#"{"model":"m","a":1}"#, r#"{"model":"m"}"#),
+        (r#"{ "a" : [1,2] , "b":{"a":1}, "model":"m" }"#, r#"{ "model":"m" }"#),
+        (r#"{"a":1,"x":2,"b":3,"model":"m","a":4,"b":5}"#, r#"{"x":2,"model":"m"}"#),
+        (r#"{"model":"m","a":1,"a":2,"x":{"a":1}}"#, r#"{"model":"m","x":{"a":1}}"#),
+        (r#"{"model":"m" , "\u0061":1 , "x":2}"#, r#"{"model":"m" , "x":2}"#),
+        (r#"{"model":"m","A":1}"#, r#"{"model":"m","A":1}"#),
+    ];
+    for (body, left) in cases {
+        let ask = read(CHAT, body);
+        let members = ask.other_members(body.as_bytes());
+        let strip: Vec<usize> =
+            members.filter_map(|(number, name)| gone.contains(&&*name).then_some(number)).collect();
+        let changes = Changes { strip: &strip, ..Changes::default() };
+        assert_eq!(changed(CHAT, body, changes), left);
+        let capped = Changes { max_tokens: Some(5), ..changes };
+        let left: serde_json::Value = serde_json::from_str(left).unwrap();
+        let mut capped: serde_json::Value =
+            serde_json::from_str(&changed(CHAT, body, capped)).unwrap();
+        assert_eq!(capped.as_object_mut().unwrap().remove("max_tokens"), Some(5.into()));
+        assert_eq!(capped, left, "{body}");
+    }
+    let many: String = (0..2000).map(|n| format!("\"k{n}\":1,")).collect();
+    let body = format!("{{{many}\"model\":\"m\"}}");
+    assert_eq!(Ask::read(CHAT, body.as_bytes()).unwrap_err().code, "invalid_value");
+}
+
+#[test]
+fn what_a_response_goes_on_from_is_read() {
+    let body = r#"{"model":"m","previous_response_id":"resp_1","conversation":{"id":"conv_1"}}"#;
+    let ask = read(Route::Responses, body);
+    assert_eq!(ask.previous_response.as_deref(), Some("resp_1"));
+    assert_eq!(ask.conversation.as_deref(), Some("conv_1"));
+    let ask = read(Route::Responses, r#"{"model":"m","conversation":"conv_2"}"#);
+    assert_eq!((ask.previous_response, ask.conversation.as_deref()), (None, Some("conv_2")));
+    assert_eq!(read(CHAT, body).previous_response, None);
+    for bad in [r#""previous_response_id":7"#, r#""conversation":{}"#, r#""conversation":"""#] {
+        let body = format!(r#"{{"model":"m",{bad}}}"#);
+        let bad = Ask::read(Route::Responses, body.as_bytes()).unwrap_err();
+        assert_eq!(bad.code, "invalid_value");
     }
 }
 

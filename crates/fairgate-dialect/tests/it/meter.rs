@@ -327,3 +327,22 @@ fn an_answer_may_be_nested_64_deep() {
     assert_eq!(nested(60), 0, "no text by its key");
     assert!(nested(61) > 20, "unreadable, so all of it counts");
 }
+
+#[test]
+fn the_id_of_a_response_is_seen_however_it_is_cut() {
+    let document = r#"{"object":"response","output":[{"id":"msg_1"}],"id":"resp_1","usage":null}"#;
+    let stream = "event: response.created\ndata: {\"type\":\"response.created\",\"id\":\"ev_1\",\
+                  \"response\":{\"output\":[{\"id\":\"msg_1\"}],\"id\":\"resp_1\"}}\n\n\
+                  data: {\"response\":{\"id\":\"resp_2\"}}\n\n";
+    for (framing, text) in [(Framing::Json, document), (Framing::Sse, stream)] {
+        for bytes in [1, 3, text.len()] {
+            for (route, id) in [(Route::Responses, Some("resp_1")), (Route::Messages, None)] {
+                let mut meter = Meter::new(route, framing, false, 1);
+                for chunk in text.as_bytes().chunks(bytes) {
+                    meter.pass(Bytes::copy_from_slice(chunk));
+                }
+                assert_eq!(meter.response_id(), id, "{route:?} {framing:?} {bytes}");
+            }
+        }
+    }
+}

@@ -143,5 +143,5 @@ pub(crate) const ALL: [Recorded; 19] = [
         "{\"object\":\"list\",\"data\":[{\"object\":\"embedding\",\"index\":0,\"embedding\":[-0.5,1.25e-3,0.0]}],\"usage\":{\"prompt_tokens\":8,\"total_tokens\":8}}",
         used(8, 0, 0, true, true),
     ),
-    json("a count", Route::CountTokens, "{\"input_tokens\":2095}", used(0, 0, 0, true, true)),
+    json("a count", Route::CountTokens, "{\"input_tokens\":2095}", used(2095, 0, 0, true, true)),
 ];

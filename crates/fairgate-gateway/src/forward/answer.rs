@@ -255,7 +255,6 @@ impl Answer {
     }
 
     fn take(&mut self, chunk: Bytes) {
-        self.passage.first_byte();
         if let Some(to_come) = &mut self.to_come {
             *to_come = to_come.saturating_sub(length(chunk.len()));
         }
@@ -263,6 +262,9 @@ impl Answer {
         match self.passage.meter() {
             Some(meter) => {
                 let passed = meter.pass(chunk);
+                if passed.first_token {
+                    self.passage.first_token();
+                }
                 self.out.extend(passed.forward);
                 self.end.extend(passed.end);
                 // A document is whole when all that was announced is there, a stream when it says so.
@@ -275,8 +277,13 @@ impl Answer {
                 }
             }
             // An error, or what follows an answer's end.
-            None if all_here && !self.settled => self.end.push(chunk),
-            None => self.out.push_back(chunk),
+            None => {
+                self.passage.first_token();
+                match all_here && !self.settled {
+                    true => self.end.push(chunk),
+                    false => self.out.push_back(chunk),
+                }
+            }
         }
         if all_here {
             self.finish();

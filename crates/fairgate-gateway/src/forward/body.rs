@@ -119,6 +119,9 @@ mod tests {
             connections_max: 1,
             held_bytes_max: 30,
             names_per_key_max: 1,
+            response_ids_per_tenant_max: 1,
+            response_id_lifetime: Duration::from_secs(1),
+            foreign_response_ids: false,
         }
     }
 

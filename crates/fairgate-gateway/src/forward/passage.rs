@@ -10,6 +10,7 @@ use fairgate_dialect::{Ask, Measured, Meter, Route, Usage};
 use fairgate_runtime::Permit;
 use fairgate_store::{Attempt, Outcome, UnixMicros, UsageSource};
 
+use super::continued;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::in_flight::OneInFlight;
@@ -60,7 +61,7 @@ pub(super) struct Flight {
     /// Whether anything may have reached the upstream.
     pub(super) sent: bool,
     pub(super) meter: Option<Meter>,
-    first_byte: Option<Duration>,
+    first_token: Option<Duration>,
     /// Since when it has had its slot.
     since: Instant,
     fault: Fault,
@@ -93,7 +94,7 @@ impl Flight {
             epoch,
             sent: false,
             meter: None,
-            first_byte: None,
+            first_token: None,
             since: Instant::now(),
             fault: Fault::None,
         }
@@ -179,11 +180,12 @@ impl Passage {
         }
     }
 
-    /// The first byte of an answer's body has come.
-    pub(super) fn first_byte(&mut self) {
+    /// The first token of an answer has come: the first text, tool call or reasoning of a stream, the first byte of any
+    /// other body. Engines send an empty event at once, which says nothing of how long the client waits for words.
+    pub(super) fn first_token(&mut self) {
         let since_arrival = self.arrived.elapsed();
         if let Some(flight) = &mut self.flight {
-            flight.first_byte.get_or_insert(since_arrival);
+            flight.first_token.get_or_insert(since_arrival);
         }
     }
 
@@ -242,14 +244,16 @@ impl Passage {
         let bill = self.bill(flight.as_ref(), end);
         let Bill { usage, charged, .. } = bill;
         let source = bill.source.unwrap_or(UsageSource::None);
-        let first_byte = flight.as_ref().and_then(|flight| flight.first_byte);
+        let meter = flight.as_ref().and_then(|flight| flight.meter.as_ref());
+        continued::remember(&self.app, &self.caller, self.ask.as_ref(), meter, usage);
+        let first_token = flight.as_ref().and_then(|flight| flight.first_token);
         let worker = flight.as_ref().map(|flight| flight.worker.upstream.config.name.clone());
         if let Some(flight) = flight {
             self.land(flight, end, bill.counted);
         }
         self.learn(end);
         if last {
-            self.count_out(end, charged, source, first_byte);
+            self.count_out(end, charged, source, first_token);
         }
         let waiting = self.waits_since.map_or(Duration::ZERO, |since| since.elapsed());
         let (model, stream) = match &self.ask {
@@ -278,7 +282,7 @@ impl Passage {
             charged,
             usage: source,
             waited_us: micros(self.waited.unwrap_or_default() + waiting),
-            first_token_us: first_byte.map(micros),
+            first_token_us: first_token.map(micros),
             total_us: micros(self.arrived.elapsed()),
             status: end.status,
             outcome: end.outcome,
@@ -375,7 +379,12 @@ impl Passage {
             && measured.reported
             && is_whole(end)
         {
-            pool.estimator.learn(&self.caller.tenant, &ask.model, ask, measured.usage);
+            let mut usage = measured.usage;
+            // What is behind an earlier response is in the upstream's count and not in the body.
+            if ask.previous_response.is_some() || ask.conversation.is_some() {
+                usage.input = 0;
+            }
+            pool.estimator.learn(&self.caller.tenant, &ask.model, ask, usage);
         }
     }
 
@@ -384,7 +393,7 @@ impl Passage {
         end: &End,
         charged: u64,
         source: UsageSource,
-        first_byte: Option<Duration>,
+        first_token: Option<Duration>,
     ) {
         if std::mem::take(&mut self.counted_in) {
             self.app.limits.settle(&self.caller, self.estimate, charged, Instant::now());
@@ -396,7 +405,7 @@ impl Passage {
             outcome: outcome_name(end.outcome),
             code: end.code,
             waited: self.waited,
-            first_token: first_byte,
+            first_token,
             total: self.arrived.elapsed(),
             estimate: self.estimate,
             charged: (source != UsageSource::None).then_some(charged),

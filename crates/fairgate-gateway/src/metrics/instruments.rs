@@ -11,6 +11,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::log_lines::lost_log_lines;
+
 /// Buckets for how long things take, in seconds: from a millisecond to ten minutes.
 const SECONDS: [f64; 18] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
@@ -129,6 +131,8 @@ impl Instruments {
             "Requests to the admin API without its token",
             self.admin_denied.clone(),
         );
+        let lost = "Lines of the log that could not be written";
+        to.register("log_lines_lost", lost, lost_log_lines());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         to.register("build", "The build that runs", build);
         let start: Gauge = Gauge::default();

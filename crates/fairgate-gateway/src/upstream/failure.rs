@@ -35,6 +35,8 @@ pub(crate) enum FailureKind {
     Garbage,
     /// Its answer ended before its end: a stream without its last event, half a JSON document.
     Incomplete,
+    /// Its answer is compressed in a way that cannot be read here.
+    Encoding,
     /// It sends us elsewhere.
     Redirect,
     /// It does not accept our credentials.
@@ -49,13 +51,14 @@ pub(crate) enum FailureKind {
 
 impl FailureKind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Connect,
         Self::Tls,
         Self::ConnectTimeout,
         Self::Reset,
         Self::Garbage,
         Self::Incomplete,
+        Self::Encoding,
         Self::Redirect,
         Self::Credentials,
         Self::FirstByteTimeout,
@@ -78,7 +81,7 @@ impl FailureKind {
             Self::Incomplete | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 Blame::Unknown
             }
-            Self::Redirect | Self::Credentials => Blame::Nobody,
+            Self::Redirect | Self::Credentials | Self::Encoding => Blame::Nobody,
         }
     }
 
@@ -96,6 +99,7 @@ impl FailureKind {
             Self::Reset => "broke the connection off",
             Self::Garbage => "answered with what is no HTTP",
             Self::Incomplete => "sent an answer that has no end",
+            Self::Encoding => "sent an answer in a content encoding that the gateway cannot read",
             Self::Redirect => "answered with a redirect",
             Self::Credentials => "does not accept the gateway's own credentials",
             Self::FirstByteTimeout => "did not answer in time",

@@ -2,15 +2,17 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderName, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::decode::{Coding, Corrupt, Decoder, UnknownCoding};
 use super::failure::FailureKind;
 use super::lane::{Answered, Lane, poll_over};
 
@@ -90,8 +92,8 @@ impl Lanes {
     /// The answer with a body that gives its connection back when it has ended.
     pub(super) fn lend(self: &Arc<Self>, answered: Answered) -> Response<LaneBody> {
         let Answered { answer, lane } = answered;
-        let kept = KeepAlive::of(answer.headers());
-        answer.map(|body| LaneBody { lane: Some(lane), body, home: self.clone(), kept })
+        let (home, kept) = (self.clone(), KeepAlive::of(answer.headers()));
+        answer.map(|body| LaneBody { lane: Some(lane), body, home, kept, decoder: None })
     }
 
     /// Closes what has been idle for long or is closed already.
@@ -112,6 +114,20 @@ pub(crate) struct LaneBody {
     body: Incoming,
     home: Arc<Lanes>,
     kept: KeepAlive,
+    /// Where the upstream compressed it.
+    decoder: Option<Box<Decoder>>,
+}
+
+/// Has the body decoded where its head says that it is compressed; the head then says so no more.
+pub(super) fn decoded(answer: Response<LaneBody>) -> Result<Response<LaneBody>, UnknownCoding> {
+    let coding = Coding::announced(answer.headers())?;
+    let (mut head, mut body) = answer.into_parts();
+    head.headers.remove(CONTENT_ENCODING);
+    if let Some(coding) = coding {
+        head.headers.remove(CONTENT_LENGTH);
+        body.decoder = Some(Box::new(Decoder::new(coding)));
+    }
+    Ok(Response::from_parts(head, body))
 }
 
 impl LaneBody {
@@ -120,6 +136,43 @@ impl LaneBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, FailureKind>>> {
+        if self.decoder.is_none() {
+            return self.poll_coded(cx);
+        }
+        let decoded = ready!(self.poll_decoded(cx));
+        if matches!(decoded, Some(Err(_))) {
+            self.hang_up();
+        }
+        Poll::Ready(decoded)
+    }
+
+    /// The next piece of a compressed body.
+    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
+        loop {
+            let Some(decoder) = &mut self.decoder else { return Poll::Ready(None) };
+            match decoder.piece() {
+                Ok(Some(piece)) => return Poll::Ready(Some(Ok(piece))),
+                Ok(None) => {}
+                Err(Corrupt) => return Poll::Ready(Some(Err(FailureKind::Incomplete))),
+            }
+            if decoder.has_ended() {
+                return Poll::Ready(None);
+            }
+            let coded = ready!(self.poll_coded(cx));
+            let Some(decoder) = &mut self.decoder else { return Poll::Ready(None) };
+            let fed = match coded {
+                Some(Ok(chunk)) => decoder.feed(chunk),
+                Some(Err(kind)) => return Poll::Ready(Some(Err(kind))),
+                None => decoder.end(),
+            };
+            if fed.is_err() {
+                return Poll::Ready(Some(Err(FailureKind::Incomplete)));
+            }
+        }
+    }
+
+    /// The next piece of the body as it comes over the connection.
+    fn poll_coded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
         loop {
             let body = &mut self.body;
             let frame =
@@ -155,7 +208,7 @@ impl LaneBody {
 
     /// How many bytes it has, where that is known.
     pub(crate) fn length(&self) -> Option<u64> {
-        self.body.size_hint().exact()
+        self.body.size_hint().exact().filter(|_| self.decoder.is_none())
     }
 
     fn give_back(&mut self) {

@@ -148,13 +148,13 @@ async fn a_brownout_is_told_as_it_was_sent_and_only_where_it_lowers_something() 
     let addr = house.gateway.addr();
     // Whose, what it states, what is sent, what it is told.
     let cases = [
-        // The upstream would refuse less than `min_tokens`.
-        (&house.key, json!({"max_tokens": 4000, "min_tokens": 300}), 300, Some("300")),
-        (&house.key, json!({"max_tokens": 300, "min_tokens": 300}), 300, None),
+        // What asks for more output than the cap is lowered with it: engines hold `min_tokens` higher.
+        (&house.key, json!({"max_tokens": 4000, "min_tokens": 300}), 256, Some("256")),
+        (&house.key, json!({"max_tokens": 300, "min_tokens": 300}), 256, Some("256")),
         (&house.key, json!({"max_tokens": 256}), 256, None),
         // A budget's own cap is lower already, or it is not.
         (&budgeted, json!({}), 100, None),
-        (&budgeted, json!({"min_tokens": 300}), 300, None),
+        (&budgeted, json!({"min_tokens": 300}), 100, None),
         (&budgeted, json!({"max_tokens": 4000}), 256, Some("256")),
     ];
     for (key, stated, sent, told) in cases {
@@ -171,6 +171,7 @@ async fn a_brownout_is_told_as_it_was_sent_and_only_where_it_lowers_something() 
         let call = upstream.call().await;
         let body: Value = serde_json::from_slice(call.request.body()).unwrap();
         assert_eq!(body["max_tokens"], sent, "{stated}");
+        assert!(body["min_tokens"].as_u64().is_none_or(|least| least <= sent), "{stated}: {body}");
         if key == &budgeted {
             let left = house.store.budgets("budgeted", None, now()).await.unwrap();
             // The output that was asked for, and an input of some forty tokens.
@@ -191,19 +192,25 @@ async fn a_reservation_holds_what_the_upstream_may_not_refuse() {
     let folder = Folder::new();
     let mut configuration = config(&folder, &upstream.url());
     configuration.pools[0].cost.max_tokens_default = 100;
-    let house = house_in(folder, configuration, budget(1000)).await;
+    let house = house_in(folder, configuration, budget(1500)).await;
     let addr = house.gateway.addr();
-    // 900 tokens are asked for, where the default cap is 100: two of these do not fit.
+    // Thinking takes at least 1024 tokens and one more, where the default cap is 100: two of these do not fit.
     let mut body = chat(None);
-    body["min_tokens"] = 900.into();
-    let question = post(CHAT, &body).key(&house.key);
+    body["thinking"] = json!({"type": "enabled", "budget_tokens": 5000});
+    let question = post("/v1/messages", &body).key(&house.key);
     let asking = tokio::spawn({
         let question = question.clone();
         async move { question.ask(addr).await }
     });
     let call = upstream.call().await;
     assert_eq!(question.ask(addr).await.code(), "budget_reserved");
-    call.answer(200, "application/json", usage(10, 900));
+    let sent: Value = serde_json::from_slice(call.request.body()).unwrap();
+    assert_eq!(
+        (&sent["max_tokens"], &sent["thinking"]["budget_tokens"]),
+        (&json!(1025), &json!(1024))
+    );
+    let used = json!({"content": [], "usage": {"input_tokens": 10, "output_tokens": 900}});
+    call.answer(200, "application/json", used.to_string());
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
     house.close().await;
 }

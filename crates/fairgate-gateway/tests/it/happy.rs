@@ -129,3 +129,20 @@ async fn models_are_listed_in_both_dialects() {
     house.close().await;
     sim.stop().await;
 }
+
+/// A token count occupies a worker like any other request.
+#[tokio::test]
+async fn a_token_count_is_charged_its_input() {
+    let sim = sim();
+    let house = house(&sim.url()).await;
+    let words = "rivers and their names ".repeat(100);
+    let asked = json!({"model": "sim", "messages": [{"role": "user", "content": words}]});
+    let question = post("/v1/messages/count_tokens", &asked).key(&house.key);
+    let counted = question.ask(house.gateway.addr()).await.json()["input_tokens"].as_u64().unwrap();
+    let row = house.rows().await.pop().unwrap();
+    assert!(counted > 100, "{counted}");
+    assert_eq!((row.input_tokens, row.output_tokens, row.charged), (counted, 0, counted));
+    assert_eq!(row.usage, UsageSource::Reported);
+    house.close().await;
+    sim.stop().await;
+}

@@ -219,3 +219,41 @@ async fn a_large_answer_passes_as_it_comes() {
     assert_eq!((row.outcome, row.input_tokens), (Outcome::Completed, 5));
     house.close().await;
 }
+
+/// Engines send an empty event with a role as soon as they have a request: that is no token.
+#[tokio::test]
+async fn the_first_token_is_the_first_that_says_something() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    let addr = house.gateway.addr();
+    let role = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+    let deltas = [
+        None,
+        Some("\"content\":\"x\""),
+        Some("\"reasoning_content\":\"x\""),
+        Some("\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"\"}}]"),
+    ];
+    for delta in deltas {
+        let chat = json!({"model": "sim", "messages": [], "stream": true});
+        let question = post("/v1/chat/completions", &chat).key(&house.key);
+        let asking = tokio::spawn(async move { question.begin(addr).await });
+        let pieces = upstream.call().await.stream("text/event-stream");
+        let called = std::time::Instant::now();
+        pieces.send(role.into()).unwrap();
+        let mut body = asking.await.unwrap().into_body();
+        assert_eq!(piece(&mut body).await.unwrap(), role);
+        let silent = called.elapsed();
+        if let Some(delta) = delta {
+            let event = format!("data: {{\"choices\":[{{\"delta\":{{{delta}}}}}]}}\n\n");
+            pieces.send(event.into()).unwrap();
+        }
+        pieces.send("data: [DONE]\n\n".into()).unwrap();
+        drop(pieces);
+        while piece(&mut body).await.is_some() {}
+        let row = house.rows().await.pop().unwrap();
+        assert_eq!(row.first_token_us.is_some(), delta.is_some(), "{delta:?}");
+        let first = row.first_token_us.unwrap_or(u64::MAX);
+        assert!(u128::from(first) >= silent.as_micros(), "{first} µs, silent for {silent:?}");
+    }
+    house.close().await;
+}

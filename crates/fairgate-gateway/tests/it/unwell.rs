@@ -85,6 +85,7 @@ async fn nothing_is_tried_on_a_worker_that_is_unwell() {
 async fn who_finds_no_worker_well_is_told_when_one_is_tried_again() {
     let a = sim();
     let house = house_with(&a.url(), |config| {
+        config.pools[0].down_wait = Duration::ZERO;
         config.upstreams[0].breaker.failures = 1;
         config.upstreams[0].breaker.open_for = Duration::from_secs(100);
     })
@@ -103,6 +104,7 @@ async fn who_finds_no_worker_healthy_is_told_when_its_health_is_asked_again() {
     let a = sim();
     a.set_healthy(false);
     let house = house_with(&a.url(), |config| {
+        config.pools[0].down_wait = Duration::ZERO;
         config.upstreams[0].health = Some(HealthConfig {
             path: "/health".into(),
             every: Duration::from_secs(50),

@@ -3,6 +3,8 @@
 mod admin;
 mod crash;
 mod http;
+mod log;
+mod open_files;
 mod readme;
 mod running;
 mod secrets;

@@ -104,6 +104,13 @@ async fn serve(
 }
 
 impl Call {
+    /// Answers with this head, and with a body of one piece.
+    pub fn answer_with(self, head: http::response::Builder, body: impl Into<Bytes>) {
+        let (pieces, receiver) = mpsc::unbounded_channel();
+        pieces.send(body.into()).unwrap();
+        let _ = self.answer.send(head.body(Pieces(receiver)).unwrap());
+    }
+
     /// Answers with one piece.
     pub fn answer(self, status: u16, content_type: &str, body: impl Into<Bytes>) {
         let body = body.into();
@@ -118,9 +125,13 @@ impl Call {
 
     /// Answers with a head and, later, pieces; the body ends when the sender is dropped.
     pub fn stream(self, content_type: &str) -> mpsc::UnboundedSender<Bytes> {
+        self.stream_with(Response::builder().header("content-type", content_type))
+    }
+
+    /// The same, with this head.
+    pub fn stream_with(self, head: http::response::Builder) -> mpsc::UnboundedSender<Bytes> {
         let (pieces, receiver) = mpsc::unbounded_channel();
-        let response = Response::builder().header("content-type", content_type);
-        let _ = self.answer.send(response.body(Pieces(receiver)).unwrap());
+        let _ = self.answer.send(head.body(Pieces(receiver)).unwrap());
         pieces
     }
 }

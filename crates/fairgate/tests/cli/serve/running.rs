@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -105,9 +105,15 @@ impl Gateway {
     }
 
     /// As a command has it. Waits until it is ready.
-    pub(super) fn start(folder: &Folder, mut command: Command) -> Self {
-        let (out, err) = (folder.join("stdout"), folder.join("stderr"));
+    pub(super) fn start(folder: &Folder, command: Command) -> Self {
+        let err = folder.join("stderr");
         let log = File::options().create(true).append(true).open(&err).expect("a file");
+        Self::start_logging_to(folder, command, log.into())
+    }
+
+    /// The same, with this for its standard error.
+    pub(super) fn start_logging_to(folder: &Folder, mut command: Command, log: Stdio) -> Self {
+        let (out, err) = (folder.join("stdout"), folder.join("stderr"));
         command.stdout(File::create(&out).expect("a file")).stderr(log);
         let mut child = command.spawn().expect("it starts");
         let greeting = until("it is ready", || {
