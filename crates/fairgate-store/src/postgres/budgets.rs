@@ -9,10 +9,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
 
 use super::arrays::{Reservations, Sums};
-use super::ledger::{Reply, reservations};
+use super::ledger::reservations;
 use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
 use super::trouble::Trouble;
+use super::writer::Reply;
 use crate::calendar::Day;
 use crate::directory::Period;
 use crate::error::StoreError;
@@ -61,6 +62,8 @@ impl Reserver {
             let mut asked = Vec::with_capacity(commands.len());
             for command in commands.drain(..) {
                 match command {
+                    // Whoever asked gave up while the server was away. Nothing was reserved.
+                    Command::Reserve(_, reply) if reply.is_closed() => {}
                     Command::Reserve(reservation, reply) => asked.push((reservation, reply)),
                     Command::Close(reply) => {
                         inbox.close();

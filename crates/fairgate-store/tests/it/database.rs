@@ -1,6 +1,7 @@
 //! A fresh database for each test, on either kind.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fairgate_store::{Resolved, Store, StoreError, StoreOptions};
@@ -20,20 +21,21 @@ pub(crate) struct Database {
     pub(crate) url: String,
     /// Its name on the server, or its file.
     pub(crate) name: String,
-    folder: Option<tempfile::TempDir>,
+    /// Where everything is that the test leaves on this machine.
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Database {
     pub(crate) async fn new(kind: Kind) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         match kind {
             Kind::Sqlite => {
-                let folder = tempfile::tempdir().unwrap();
                 let name = folder.path().join("store.db").display().to_string();
-                Self { kind, url: format!("sqlite:{name}"), name, folder: Some(folder) }
+                Self { kind, url: format!("sqlite:{name}"), name, folder }
             }
             Kind::Postgres => {
                 let name = server().database().await;
-                Self { kind, url: server().url(&name), name, folder: None }
+                Self { kind, url: server().url(&name), name, folder }
             }
         }
     }
@@ -43,24 +45,47 @@ impl Database {
     }
 
     pub(crate) async fn try_open(&self) -> Result<(Store, Resolved), StoreError> {
-        Store::open(&self.url, StoreOptions::default()).await
+        self.open_as(options()).await
+    }
+
+    /// Opens it as another gateway on this machine would: with the first spool that no open store has.
+    pub(crate) async fn open_as(
+        &self,
+        options: StoreOptions,
+    ) -> Result<(Store, Resolved), StoreError> {
+        for number in 0.. {
+            let spool = Some(self.spool(number));
+            match Store::open(&self.url, StoreOptions { spool, ..options.clone() }).await {
+                Err(StoreError::SpoolLocked { .. }) => {}
+                opened => return opened,
+            }
+        }
+        unreachable!("there is always another spool")
+    }
+
+    /// The folder of a gateway's rows on their way to PostgreSQL.
+    pub(crate) fn spool(&self, number: u32) -> PathBuf {
+        self.folder.path().join(format!("spool-{number}"))
     }
 
     /// Opens it with a lease that runs out soon.
     pub(crate) async fn open_with_lease(&self, lease: Duration) -> (Store, Resolved) {
-        Store::open(&self.url, StoreOptions { lease, ..StoreOptions::default() }).await.unwrap()
+        self.open_as(StoreOptions { lease, ..options() }).await.unwrap()
     }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Some(folder) = &mut self.folder
-        {
+        if std::thread::panicking() {
             // Someone will want to look at it.
-            folder.disable_cleanup(true);
+            self.folder.disable_cleanup(true);
         }
     }
+}
+
+/// The usual options, with time for a machine that has much else to do.
+pub(crate) fn options() -> StoreOptions {
+    StoreOptions { patience: Duration::from_secs(5), ..StoreOptions::default() }
 }
 
 /// Runs a case on a fresh database.
