@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use bytes::Bytes;
+use fairgate_config::OnStoreFailure;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
 use fairgate_dialect::{Ask, Changes, Framing, Route, Usage};
-use fairgate_store::{Exhausted, Reservation};
+use fairgate_store::{Exhausted, Reservation, StoreError};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -61,7 +62,8 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     match sent {
         Ok((request, sent)) => deliver(passage, request, sent).await,
         Err(refusal) => {
-            passage.refuse(&refusal).await;
+            // It is refused with or without a row.
+            let _ = passage.refuse(&refusal).await;
             refusal.reply(route.dialect(), &passage.id)
         }
     }
@@ -87,12 +89,16 @@ async fn accept(
     body: Incoming,
 ) -> Result<Accepted, Refusal> {
     let app = passage.app.clone();
-    let limits = app.config.load().limits.clone();
+    let config = app.config.load_full();
+    if config.on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
+        return Err(refusal::unrecorded());
+    }
+    let limits = &config.limits;
     // Who may send nothing now need not send its body first.
     let bytes = body::announced(&headers).unwrap_or(0);
     app.limits.look(&passage.caller, bytes, StdInstant::now())?;
     let held = app.held.part(&passage.caller.tenant);
-    let body = body::read(&headers, body, &limits, held).await?;
+    let body = body::read(&headers, body, limits, held).await?;
     let ask = passage.ask.insert(Ask::read(passage.route, &body.bytes)?);
     let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
     let setup = model.pool.setup();
@@ -152,10 +158,8 @@ async fn budget(passage: &Passage) -> Result<Option<u64>, Refusal> {
     let now = unix_now();
     let caller = &passage.caller;
     let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
-    let budgets = budgets.map_err(|error| {
-        tracing::error!(request = %passage.id, %error, "budgets cannot be read");
-        refusal::store_unavailable()
-    })?;
+    let budgets =
+        budgets.map_err(|error| unavailable(passage, &error, "budgets cannot be read"))?;
     if let Some(spent) = budgets.into_iter().find(|budget| budget.used >= budget.limit) {
         let exhausted = Exhausted {
             scope: spent.scope,
@@ -215,7 +219,7 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         let Some(Retry { code, status }) = retry.filter(|_| may_retry) else { return answer };
         tracing::info!(request = %passage.id, worker = %upstream.name, code, "tried on another worker");
         kept = Some(Box::new(answer));
-        passage.end_attempt(code, status).await;
+        passage.end_attempt(code, status).await.map_err(|_| refusal::unrecorded())?;
     }
 }
 
@@ -300,11 +304,16 @@ async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusal> {
     match passage.app.store.reserve(reservation).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, now)),
-        Err(error) => {
-            tracing::error!(request = %passage.id, %error, "tokens cannot be reserved");
-            Err(refusal::store_unavailable())
-        }
+        Err(error) => Err(unavailable(passage, &error, "tokens cannot be reserved")),
     }
+}
+
+/// The database is away, and the request cannot go on without it.
+fn unavailable(passage: &Passage, error: &StoreError, what: &'static str) -> Refusal {
+    if let Some(left_out) = passage.app.complaints.admit(what, Instant::now()) {
+        tracing::error!(request = %passage.id, %error, left_out, "{what}");
+    }
+    refusal::store_unavailable()
 }
 
 /// The output of a request that has its slot. `own_cap` is what it has for its budget's sake.

@@ -45,7 +45,7 @@ impl Default for StoreOptions {
             pending_max: 4096,
             spool_bytes_max: 1 << 30,
             spool: None,
-            patience: Duration::from_millis(225),
+            patience: Duration::from_millis(200),
             lease: Duration::from_secs(30),
         }
     }

@@ -135,6 +135,8 @@ impl From<StoreError> for ApiError {
             StoreError::Url { .. }
             | StoreError::TooNew { .. }
             | StoreError::Locked { .. }
+            | StoreError::SpoolLocked { .. }
+            | StoreError::Unrecorded(_)
             | StoreError::Database(_)
             | StoreError::Closed => {
                 tracing::error!(error = message, "the store did not answer");

@@ -78,7 +78,8 @@ async fn watch(watched: Weak<Mutex<Watched>>, until: Instant, patience: Duration
         };
         drop(answer);
         if let Some(recording) = recording {
-            recording.await;
+            // Nobody is left to be given or refused an end.
+            let _ = recording.await;
         }
         return;
     }

@@ -4,7 +4,7 @@
 //! log), which is synced at checkpoints (`synchronous = NORMAL`). A killed process therefore loses nothing that was
 //! acknowledged. When the *machine* loses power, rows and reservations of about the last half second may be gone, newest
 //! first; the database itself stays sound. Changes of the directory are synced before they are acknowledged: see
-//! [`super::batch::Batch::begin`].
+//! [`Durability`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +22,28 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// How long to wait for someone else's lock: a backup, or the `sqlite3` shell.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// What a transaction must outlive once it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// A killed process.
+    Kill,
+    /// A machine that loses its power: the log is synced with the commit, and with it all that was committed before. For
+    /// changes of the directory and their audit entries, since a revoked key must not come back. It takes milliseconds,
+    /// which is too long for every row and reservation.
+    PowerLoss,
+}
+
+impl Durability {
+    /// Sets it for the next transaction; SQLite does not allow that inside one.
+    pub(super) fn set(self, connection: &Connection) -> Result<()> {
+        let synchronous = match self {
+            Self::Kill => "NORMAL",
+            Self::PowerLoss => "FULL",
+        };
+        Ok(connection.pragma_update(None, "synchronous", synchronous)?)
+    }
+}
 
 /// Where a database is.
 #[derive(Clone, Debug)]
@@ -76,7 +98,7 @@ impl Place {
                 connection
             }
         };
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        Durability::Kill.set(&connection)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         // In KiB: the pages that the indices of a busy ledger touch.

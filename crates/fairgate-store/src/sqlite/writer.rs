@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::Beside;
 use super::batch::{Batch, Held};
+use super::file::Durability;
 use super::queries;
 use crate::directory::{Change, Changed, UnixMicros};
 use crate::error::StoreError;
@@ -79,6 +80,8 @@ pub(super) struct Writer {
     stale: bool,
     /// Requests whose reservation was made for someone who had left in the meantime.
     orphans: Vec<String>,
+    /// What the connection is set to.
+    durability: Durability,
     /// None in memory.
     spool: Option<Arc<Spool>>,
     /// Rows that are acknowledged and not written yet: more than none only after a failure.
@@ -126,6 +129,7 @@ impl Writer {
             held,
             stale: false,
             orphans: Vec::new(),
+            durability: Durability::Kill,
             spool,
             rows: Vec::new(),
             loose: Vec::new(),
@@ -346,6 +350,7 @@ impl Writer {
             self.held = held(&self.connection)?;
             self.stale = false;
         }
+        self.make_durable(commands)?;
         let mut batch = Batch::begin(&self.connection, &mut self.held)?;
         orphans.iter().try_for_each(|request| batch.release(request))?;
         for some in self.rows.chunks(AT_A_STRETCH) {
@@ -358,6 +363,20 @@ impl Writer {
         let answers = answers?;
         batch.commit()?;
         Ok(answers)
+    }
+
+    /// Has the next transaction outlive what these commands must outlive.
+    fn make_durable(&mut self, commands: &[Command]) -> Result<()> {
+        let is_change = |command: &Command| matches!(command, Command::Change(..));
+        let durability = match commands.iter().any(is_change) {
+            true => Durability::PowerLoss,
+            false => Durability::Kill,
+        };
+        if durability != self.durability {
+            durability.set(&self.connection)?;
+            self.durability = durability;
+        }
+        Ok(())
     }
 
     fn answer(&mut self, command: Command, answer: Answer) {

@@ -20,7 +20,7 @@ const SPOOL: &str = "FAIRGATE_STORE_CHILD_SPOOL";
 const LEASE: Duration = Duration::from_millis(600);
 const RESERVED: u64 = 50;
 
-fn say(words: &str) {
+pub(crate) fn say(words: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{words}").and_then(|()| out.flush()).expect("the parent listens");
 }
@@ -113,7 +113,7 @@ fn run_and_kill(database: &Database, key: &str, round: u32, lines: usize) -> Ack
 }
 
 /// All rows, by way of the requests that there may be: the ledger lists a thousand at a time.
-async fn all_rows(store: &Store) -> Vec<Attempt> {
+pub(crate) async fn all_rows(store: &Store) -> Vec<Attempt> {
     let mut rows = Vec::new();
     let mut until = None;
     loop {

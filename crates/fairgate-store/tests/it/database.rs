@@ -90,9 +90,14 @@ pub(crate) fn options() -> StoreOptions {
 
 /// Runs a case on a fresh database.
 pub(crate) fn run<F: Future<Output = ()>>(kind: Kind, case: impl FnOnce(Database) -> F) {
+    run_alone(async { case(Database::new(kind).await).await });
+}
+
+/// Runs a case that has its own database.
+pub(crate) fn run_alone(case: impl Future<Output = ()>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.unwrap().block_on(async { case(Database::new(kind).await).await });
+    runtime.unwrap().block_on(case);
 }
 
 /// Makes each case a test on each kind of database.

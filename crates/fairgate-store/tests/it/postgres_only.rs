@@ -8,7 +8,7 @@ use fairgate_store::{Attempt, Limits, Outcome, Store, StoreError, StoreOptions};
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
 use crate::rows::{NOW, attempt, budgets, day, key, reservation, tenant};
-use crate::server::server;
+use crate::server::{number, server};
 
 /// Breaks all connections to a database, as a restart would.
 async fn disconnect(database: &Database) {
@@ -285,11 +285,7 @@ fn over_tls_with_a_certificate_that_is_verified() {
         let sql = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                    WHERE ssl AND application_name = 'fairgate' AND datname = current_database()";
         let answer = server().run(name, sql).await;
-        let encrypted = answer.iter().find_map(|message| match message {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse::<u32>().ok(),
-            _ => None,
-        });
-        assert!(encrypted.unwrap() >= 2, "{answer:?}");
+        assert!(number(&answer) >= Some(2), "{answer:?}");
         // Another name, or a certificate that nobody vouches for.
         for bad in [url("127.0.0.1", &trusted), url("localhost", "sslmode=require")] {
             assert!(matches!(open(bad).await, Err(StoreError::Database(_))));
