@@ -89,7 +89,7 @@ struct State {
     put: u64,
     written: u64,
     line: Vec<u8>,
-    /// The last line could not be written.
+    /// A line could not be written, and nobody has seen since that there is room again. That a shorter line fits is no sign of it.
     failing: bool,
     /// No more rows are taken.
     closed: bool,
@@ -164,7 +164,6 @@ impl Spool {
                 return Err(Back { attempt, problem: Some(problem) });
             }
         };
-        state.failing = false;
         state.put += 1;
         if let Some(backlog) = &mut state.backlog {
             backlog.rows += 1;
@@ -177,7 +176,7 @@ impl Spool {
         Ok(matches!(state.waiting(), 1 | MANY))
     }
 
-    /// Whether a row would be taken now. Costs nothing unless the last one was not.
+    /// Whether a row would be taken now. Costs nothing unless one was not.
     pub(crate) fn is_writable(&self) -> bool {
         let mut state = self.state();
         if state.closed || !state.failing {

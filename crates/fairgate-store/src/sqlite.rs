@@ -9,6 +9,7 @@ mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -32,6 +33,9 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 /// How many queries read at once.
 const READERS: usize = 3;
+
+/// How long a row that has no line of its own waits for the database, which may be held by somebody else.
+const DIRECTLY: Duration = Duration::from_secs(1);
 
 /// A database on SQLite.
 #[derive(Debug)]
@@ -204,8 +208,12 @@ impl Sqlite {
             let _ = self.writer.send(Asked { command, turn: Some(turn) });
             return Err(StoreError::Unrecorded(problem));
         }
-        let written = self.ask_with(Some(turn), |reply| Command::Record(attempt, reply)).await;
-        written.map_err(|error| StoreError::Unrecorded(format!("{problem}; {error}")))
+        let written = self.ask_with(Some(turn), |reply| Command::Record(attempt, reply));
+        match tokio::time::timeout(DIRECTLY, written).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(StoreError::Unrecorded(format!("{problem}; {error}"))),
+            Err(_) => Err(StoreError::Unrecorded(format!("{problem}; the database is busy"))),
+        }
     }
 
     pub(crate) fn is_writable(&self) -> bool {

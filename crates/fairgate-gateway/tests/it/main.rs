@@ -19,5 +19,6 @@ mod logged;
 mod operations;
 mod revoked;
 mod streaming;
+mod unrecorded;
 mod unwell;
 mod workers;
