@@ -226,7 +226,8 @@ impl Spool {
             let mut state = self.state();
             state.in_memory += read.len();
             state.backlog_read(number, next, read.len());
-            rows.extend(read.into_iter().map(|attempt| Row { attempt, segment: number }));
+            let row = |attempt| Row { attempt: Box::new(attempt), segment: number };
+            rows.extend(read.into_iter().map(row));
         }
     }
 

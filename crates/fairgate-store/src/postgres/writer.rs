@@ -93,14 +93,14 @@ impl Writer {
     /// Writes until it is told to close, or until nobody is left who could ask.
     pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
         let mut closer = None;
-        while closer.is_none() && self.next(&mut inbox, &mut closer).await {
+        while self.next(&mut inbox, &mut closer).await && closer.is_none() {
             self.round().await;
         }
         self.end(&mut inbox).await;
         drop(inbox);
         drop(self);
         if let Some(reply) = closer {
-            let _: std::result::Result<_, _> = Reply::send(reply, Ok(()));
+            let _ = reply.send(Ok(()));
         }
     }
 

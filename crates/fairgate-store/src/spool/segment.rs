@@ -114,7 +114,7 @@ pub(super) fn read_back(
     offset: u64,
     end: u64,
     max: usize,
-) -> io::Result<(Vec<Box<Attempt>>, u64)> {
+) -> io::Result<(Vec<Attempt>, u64)> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut lines = BufReader::new(file.take(end - offset));
@@ -128,7 +128,7 @@ pub(super) fn read_back(
         }
         at += bytes as u64;
         if let Line::Row(row) = line::read(line.strip_suffix(b"\n").unwrap_or(&line)) {
-            rows.push(row);
+            rows.push(*row);
         }
     }
     Ok((rows, at))
