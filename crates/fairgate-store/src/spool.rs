@@ -283,7 +283,8 @@ impl Spool {
             let with_rows = state.segments().filter(|(_, segment)| segment.rows > 0);
             with_rows.map(|(_, segment)| segment.file.clone()).collect()
         };
-        files.iter().try_for_each(|file| file.sync())
+        files.iter().try_for_each(|file| file.sync())?;
+        self.files.sync_names()
     }
 
     /// Takes no more rows; those that are here can still be taken.

@@ -40,6 +40,11 @@ impl Files {
         self.folder.join(format!("{}{end}", self.prefix))
     }
 
+    /// Brings the files' names to the disk: without its name a file that is there cannot be found after a power cut.
+    pub(super) fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.folder)?.sync_all()
+    }
+
     /// The numbers of the files that are there, oldest first.
     pub(super) fn numbers(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
@@ -49,7 +54,8 @@ impl Files {
                 continue;
             };
             // Only as this program writes them: neither `+1` nor `01`.
-            numbers.extend(text.parse().ok().filter(|number: &u64| number.to_string() == text));
+            let is_ours = |number: &u64| number.to_string() == text && *number < u64::MAX / 2;
+            numbers.extend(text.parse().ok().filter(is_ours));
         }
         numbers.sort_unstable();
         Ok(numbers)

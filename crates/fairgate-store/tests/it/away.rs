@@ -50,6 +50,10 @@ fn rows_come_in_when_the_server_is_back() {
         assert!(refused.contains("store.spool"), "{refused}");
         let (store, _) =
             Store::open(&url, StoreOptions { spool, patience, ..few_in_memory() }).await.unwrap();
+        for (name, mode) in [("spool", 0o700), ("spool/lock", 0o600), ("spool/rows-0", 0o600)] {
+            let found = std::fs::metadata(folder.path().join(name)).unwrap();
+            assert_eq!(std::os::unix::fs::MetadataExt::mode(&found) & 0o777, mode, "{name}");
+        }
         tenant(&store, "chat", budgets(Some(1_000_000), None)).await;
         reserve_some(&store).await;
         server.stand_still();

@@ -239,6 +239,41 @@ fn a_server_that_is_away_is_told_and_rows_wait_for_it() {
     });
 }
 
+/// A row that the database refuses for what is in it holds up no other; where it refuses all, all are kept.
+#[test]
+fn a_row_that_is_refused_is_kept_apart() {
+    run(Kind::Postgres, |database| async move {
+        let store = database.open().await;
+        tenant(&store, "chat", budgets(Some(1_000), None)).await;
+        let check = |name: &str, what: &str| {
+            format!("ALTER TABLE attempts ADD CONSTRAINT {name} CHECK ({what}) NOT VALID")
+        };
+        let run = async |sql: String| drop(server().run(&database.name, &sql).await);
+        run(check("nothing", "false")).await;
+        for request in ["a", "poison", "b"] {
+            let mut row = attempt(request, "chat", "k", 1);
+            row.model = request.to_owned();
+            store.record(row).await.unwrap();
+        }
+        let refused = store.budgets("chat", None, NOW).await;
+        assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
+        assert_eq!(store.rows_waiting(), 3);
+        run(check("no_poison", "model <> 'poison'")).await;
+        run("ALTER TABLE attempts DROP CONSTRAINT nothing".to_owned()).await;
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while store.rows_waiting() > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("the other rows come in");
+        assert_eq!(day(&store, "chat").await, (2, 0));
+        assert!(of_request(&store, "poison").await.is_empty());
+        let kept = std::fs::read_to_string(database.spool(0).join("rows-refused")).unwrap();
+        assert!(kept.contains("\"poison\"") && kept.lines().count() == 1, "{kept}");
+    });
+}
+
 #[test]
 fn a_newer_database_is_left_alone() {
     run(Kind::Postgres, |database| async move {

@@ -67,7 +67,7 @@ fn redrawn(text: &str) -> String {
 /// All pools with their flows.
 fn told(live: &Value) -> Result<String> {
     let mut out = Vec::new();
-    for line in ledger(&live["ledger"]) {
+    if let Some(line) = ledger(&live["ledger"]) {
         writeln!(out, "{line}\n")?;
     }
     for pool in live["pools"].as_array().into_iter().flatten() {
@@ -306,6 +306,18 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
 
 ";
         assert_eq!(told(&live).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_ledger_is_told_first() {
+        let told = |waiting: u64, without: u64| {
+            let ledger = json!({"rows_waiting": waiting, "answers_without_row": without});
+            told(&json!({"ledger": ledger, "pools": []})).unwrap()
+        };
+        assert_eq!(told(500, 0), "");
+        assert_eq!(told(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");
+        let both = "ledger: 20000 rows are not in the database yet; 3 answers were given out without a row\n\n";
+        assert_eq!(told(20_000, 3), both);
     }
 
     #[test]
