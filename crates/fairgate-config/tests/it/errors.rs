@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fairgate_config::Config;
 
-use crate::support::{LEAST, environment, errors};
+use crate::support::{Folder, LEAST, environment, errors};
 
 #[test]
 fn all_errors_are_told_in_order_of_line() {
@@ -288,7 +288,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "store: {spool_size_max: ▸1MiB}\nupstreams:",
         "store.spool_size_max: must be a size from 16MiB to 1024GiB, not 1MiB",
     ),
-    ("upstreams:", "store: {spool: ▸[a]}\nupstreams:", "store.spool: must be text"),
+    ("upstreams:", "store: {spool: ▸[a]}\nupstreams:", "store.spool: must be a text, not a list"),
 ];
 
 #[test]
@@ -399,4 +399,13 @@ fn a_file_that_is_not_there() {
         error.to_string(),
         "no/such.yaml: cannot be read: No such file or directory (os error 2)"
     );
+}
+
+#[test]
+fn rows_go_to_a_folder() {
+    let folder = Folder::new();
+    let text = format!("store: {{spool: tls/fullchain.pem}}\n{LEAST}");
+    let errors = folder.parse(&text).expect_err("it is a file").to_string();
+    assert!(errors.contains("store.spool: must be a folder, and "), "{errors}");
+    assert!(errors.ends_with("tls/fullchain.pem is a file"), "{errors}");
 }
