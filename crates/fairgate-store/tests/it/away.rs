@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fairgate_store::{Store, StoreError, StoreOptions};
 
 use crate::crash::{all_rows, say};
-use crate::database::{options, run_alone};
+use crate::database::{open_next, options, run_alone};
 use crate::rows::{after, attempt, budgets, day, reservation, tenant};
 use crate::server::Server;
 
@@ -121,8 +121,7 @@ fn child() {
     let Ok(url) = std::env::var(URL) else { return };
     run_alone(async {
         let spool = std::env::var_os(SPOOL).map(Into::into);
-        let (store, _) =
-            Store::open(&url, StoreOptions { spool, ..few_in_memory() }).await.unwrap();
+        let store = open_next(&url, StoreOptions { spool, ..few_in_memory() }).await;
         reserve_some(&store).await;
         say("ready");
         std::io::stdin().lock().read_line(&mut String::new()).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairgate_store::{Attempt, LedgerQuery, Outcome, Reservation, Store, StoreOptions};
 
-use crate::database::{Database, on_every_database, options};
+use crate::database::{Database, on_every_database, open_next, options};
 use crate::rows::{NOW, after, attempt, budgets, day, key, reservation, retried, tenant};
 
 on_every_database!(killed_under_load);
@@ -35,7 +35,7 @@ fn child() {
     runtime.block_on(async {
         let spool = std::env::var_os(SPOOL).map(Into::into);
         let options = StoreOptions { lease: LEASE, spool, ..options() };
-        let (store, _) = Store::open(&url, options).await.unwrap();
+        let store = open_next(&url, options).await;
         let loops = (0..16).map(|worker| {
             tokio::spawn(work(store.clone(), key.clone(), format!("{round}-{worker}")))
         });

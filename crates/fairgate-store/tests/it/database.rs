@@ -88,6 +88,22 @@ pub(crate) fn options() -> StoreOptions {
     StoreOptions { patience: Duration::from_secs(5), ..StoreOptions::default() }
 }
 
+/// Opens a store that another process has just closed. While a third process is being started, a copy of the lock lives on in
+/// it for a moment, so a lock that is taken is tried again.
+pub(crate) async fn open_next(url: &str, options: StoreOptions) -> Store {
+    let give_up = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        match Store::open(url, options.clone()).await {
+            Err(StoreError::Locked { .. } | StoreError::SpoolLocked { .. })
+                if std::time::Instant::now() < give_up =>
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            opened => return opened.unwrap().0,
+        }
+    }
+}
+
 /// Runs a case on a fresh database.
 pub(crate) fn run<F: Future<Output = ()>>(kind: Kind, case: impl FnOnce(Database) -> F) {
     run_alone(async { case(Database::new(kind).await).await });

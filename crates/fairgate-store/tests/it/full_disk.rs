@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use fairgate_store::{Store, StoreError};
+use fairgate_store::StoreError;
 
 use crate::crash::{all_rows, say};
-use crate::database::{Kind, options, run, run_alone};
+use crate::database::{Kind, open_next, options, run, run_alone};
 use crate::rows::{after, attempt, budgets, day, tenant};
 
 const URL: &str = "FAIRGATE_STORE_FULL_URL";
@@ -19,7 +19,7 @@ const REFUSED: u32 = 100;
 fn child() {
     let Ok(url) = std::env::var(URL) else { return };
     run_alone(async {
-        let (store, _) = Store::open(&url, options()).await.unwrap();
+        let store = open_next(&url, options()).await;
         let mut refused = 0;
         for number in 0_u32.. {
             let mut row = attempt(&format!("r{number}"), "chat", "k", 3);
