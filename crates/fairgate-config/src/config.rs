@@ -21,6 +21,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The database.
     pub store: StoreConfig,
+    /// What happens to an answer whose row cannot be kept anywhere (default: its end is refused).
+    pub on_store_failure: OnStoreFailure,
     /// The admin API.
     pub admin: AdminConfig,
     /// The journals; off where absent.
@@ -51,6 +53,21 @@ pub struct StoreConfig {
     pub url: Secret,
     /// After how many days rows are removed from the ledger; never where absent.
     pub keep_days: Option<u32>,
+    /// The folder of rows on their way to PostgreSQL, for this process alone (default `data_dir/spool`). On SQLite they lie
+    /// beside the database.
+    pub spool: PathBuf,
+    /// How much room rows may take that are not in the database yet, in bytes (default 1 GiB).
+    pub spool_bytes_max: u64,
+}
+
+/// What happens to an answer whose row can be kept neither in a file nor in the database: the disk is full, and the database
+/// takes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// Its end is not given out, and new requests are refused: whoever saw an answer end has a row.
+    Refuse,
+    /// It is given out without a row, which is counted.
+    Serve,
 }
 
 /// The admin API.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, Dialects, LimitsConfig, Tokenizer, UpstreamTimeouts,
+    BreakerConfig, CostConfig, Dialects, LimitsConfig, OnStoreFailure, Tokenizer, UpstreamTimeouts,
 };
 
 pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
@@ -13,6 +13,11 @@ pub(crate) const DRAIN_GRACE: Duration = Duration::from_secs(30);
 
 /// In `data_dir`.
 pub(crate) const SQLITE_FILE: &str = "fairgate.db";
+
+/// In `data_dir`.
+pub(crate) const SPOOL_FOLDER: &str = "spool";
+pub(crate) const SPOOL_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const ON_STORE_FAILURE: OnStoreFailure = OnStoreFailure::Refuse;
 
 /// In `data_dir`.
 pub(crate) const JOURNAL_FOLDER: &str = "journal";

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use http::Uri;
 
 use crate::config::{
-    AdminConfig, Config, Dialects, JournalConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
-    UpstreamConfig,
+    AdminConfig, Config, Dialects, JournalConfig, ModelConfig, PoolConfig, UpstreamConfig,
 };
 use crate::defaults;
-use crate::read::default_policy;
+use crate::read::{default_policy, default_store};
 
 /// The name of the simulated backend, of its pool, and of the model that clients ask for.
 const SIM: &str = "sim";
@@ -22,7 +21,6 @@ impl Config {
     /// One pool `sim` of 8 slots with one model `sim`, on one upstream `sim` at `sim_url`; SQLite and journals in
     /// `data_dir`.
     pub fn embedded(data_dir: PathBuf, listen: SocketAddr, sim_url: Uri) -> Self {
-        let store = data_dir.join(defaults::SQLITE_FILE);
         let journal = JournalConfig {
             folder: data_dir.join(defaults::JOURNAL_FOLDER),
             file_bytes_max: defaults::JOURNAL_FILE_BYTES_MAX,
@@ -31,10 +29,8 @@ impl Config {
         Self {
             listen,
             tls: None,
-            store: StoreConfig {
-                url: Secret::new(format!("sqlite:{}", store.display())),
-                keep_days: None,
-            },
+            store: default_store(&data_dir),
+            on_store_failure: defaults::ON_STORE_FAILURE,
             data_dir,
             admin: AdminConfig { token: None, listen: None },
             journal: Some(journal),

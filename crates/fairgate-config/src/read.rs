@@ -24,6 +24,7 @@ use crate::field::{Context, Field};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Flaw, Node};
 
+pub(crate) use self::gateway::default_store;
 pub(crate) use self::policy::default_policy;
 
 /// The largest file that is read, in bytes.
@@ -38,6 +39,7 @@ const ROOT: &[&str] = &[
     "data_dir",
     "drain_grace",
     "store",
+    "on_store_failure",
     "admin",
     "journal",
     "limits",
@@ -113,6 +115,8 @@ fn read(root: Field<'_>) -> Option<Config> {
     let drain_grace = root.or("drain_grace", defaults::DRAIN_GRACE, |field| field.duration(grace));
     let store =
         root.or("store", gateway::default_store(&data), |field| gateway::store(field, &data));
+    let on_store_failure =
+        root.or("on_store_failure", defaults::ON_STORE_FAILURE, gateway::on_store_failure);
     let admin = root.or("admin", gateway::DEFAULT_ADMIN, |field| gateway::admin(field, listen));
     let journal = root.optional("journal", |field| gateway::journal(field, &data));
     let limits = root.or("limits", defaults::LIMITS, gateway::limits);
@@ -127,6 +131,7 @@ fn read(root: Field<'_>) -> Option<Config> {
         tls: tls?,
         data_dir: data_dir?,
         store: store?,
+        on_store_failure: on_store_failure?,
         admin: admin?,
         journal: journal?,
         limits: limits?,

@@ -2,7 +2,7 @@
 
 use arc_swap::ArcSwap;
 use fairgate_config::Config;
-use fairgate_store::{KeyHash, Store};
+use fairgate_store::{KeyHash, Store, Throttle};
 
 use crate::control::Control;
 use crate::held::HeldBytes;
@@ -41,6 +41,8 @@ pub struct App {
     pub(crate) response_ids: ResponseIds,
     /// Request bodies in memory.
     pub(crate) held: HeldBytes,
+    /// What the log says about the database, by what it kept from being done.
+    pub(crate) complaints: Throttle<&'static str>,
     /// Rows that are being written and that nobody waits for.
     pub(crate) rows_adrift: InFlight,
 }

@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
 use bytes::Bytes;
+use fairgate_config::OnStoreFailure;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
 use fairgate_dialect::{Ask, Changes, Framing, Route, Usage};
-use fairgate_store::{Exhausted, Reservation};
+use fairgate_store::{Exhausted, Reservation, StoreError};
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -43,7 +44,7 @@ use crate::reply::{Reply, ReplyBody, length, whole};
 use crate::upstream::{Blame, Failure, FailureKind, LaneBody, Outgoing, Standing, Upstream};
 
 /// A request that has failed on so many workers is taken to be the cause, and not tried again.
-const FAILURES_MAX: usize = 2;
+const FAILURES_MAX: u8 = 2;
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
 /// Serves a request of one of the routes that go to an upstream.
@@ -65,7 +66,8 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     match sent {
         Ok((request, sent)) => deliver(passage, request, sent).await,
         Err(refusal) => {
-            passage.refuse(&refusal).await;
+            // It is refused with or without a row.
+            let _ = passage.refuse(&refusal).await;
             refusal.reply(route.dialect(), &passage.id)
         }
     }
@@ -91,12 +93,16 @@ async fn accept(
     body: Incoming,
 ) -> Result<Accepted, Refusal> {
     let app = passage.app.clone();
-    let limits = app.config.load().limits.clone();
+    let config = app.config.load_full();
+    if config.on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
+        return Err(refusal::unrecorded());
+    }
+    let limits = &config.limits;
     // Who may send nothing now need not send its body first.
     let bytes = body::announced(&headers).unwrap_or(0);
     app.limits.look(&passage.caller, bytes, StdInstant::now())?;
     let held = app.held.part(&passage.caller.tenant);
-    let body = body::read(&headers, body, &limits, held).await?;
+    let body = body::read(&headers, body, limits, held).await?;
     let ask = passage.ask.insert(Ask::read(passage.route, &body.bytes)?);
     let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
     let setup = model.pool.setup();
@@ -159,10 +165,8 @@ async fn budget(passage: &Passage) -> Result<Option<u64>, Refusal> {
     let now = unix_now();
     let caller = &passage.caller;
     let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
-    let budgets = budgets.map_err(|error| {
-        tracing::error!(request = %passage.id, %error, "budgets cannot be read");
-        refusal::store_unavailable()
-    })?;
+    let budgets =
+        budgets.map_err(|error| unavailable(passage, &error, "budgets cannot be read"))?;
     if let Some(spent) = budgets.into_iter().find(|budget| budget.used >= budget.limit) {
         let exhausted = Exhausted {
             scope: spent.scope,
@@ -197,7 +201,7 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     let mut queued = Some(entered);
     let mut tried: Vec<Arc<str>> = Vec::new();
     // On how many workers it has failed; those that were never reached do not count.
-    let mut failed_on = 0;
+    let mut failed_on = 0_u8;
     // What the last worker answered, and would be given if no other one can be had.
     let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
@@ -220,13 +224,13 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
         let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
         let unreached = answered.as_ref().is_err_and(|failure| failure.kind.is_unreached());
-        failed_on += usize::from(!unreached);
+        failed_on += u8::from(!unreached);
         let Verdict { answer, retry } = judge(passage, answered);
         let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
         let Some(Retry { code, status }) = retry.filter(|_| may_retry) else { return answer };
         tracing::info!(request = %passage.id, worker = %upstream.name, code, "tried on another worker");
         kept = Some(Box::new(answer));
-        passage.end_attempt(code, status).await;
+        passage.end_attempt(code, status).await.map_err(|_| refusal::unrecorded())?;
     }
 }
 
@@ -246,12 +250,15 @@ struct Output {
     brownout: bool,
 }
 
-/// Waits for a slot, and reserves what the request may use.
+/// Reserves what the request may use, and waits for a slot. In this order: while the store is asked, no slot is held.
 async fn board(
     passage: &mut Passage,
     request: &Accepted,
     tried: &[Arc<str>],
 ) -> Result<Boarded, Refusal> {
+    if passage.caller.budgeted {
+        Box::pin(reserve(passage, most(passage, request.cap))).await?;
+    }
     loop {
         let pool = &request.model.pool;
         let submit = {
@@ -289,9 +296,6 @@ async fn board(
         // It may have waited for long: who may not come in any more is not served either.
         passage.app.identity.still(&passage.caller, unix_now())?;
         let output = output(passage, request.cap);
-        if passage.caller.budgeted {
-            Box::pin(reserve(passage, most(passage, output.cap))).await?;
-        }
         return Ok(Boarded { upstream, output });
     }
 }
@@ -311,11 +315,16 @@ async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusal> {
     match passage.app.store.reserve(reservation).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, now)),
-        Err(error) => {
-            tracing::error!(request = %passage.id, %error, "tokens cannot be reserved");
-            Err(refusal::store_unavailable())
-        }
+        Err(error) => Err(unavailable(passage, &error, "tokens cannot be reserved")),
     }
+}
+
+/// The database is away, and the request cannot go on without it.
+fn unavailable(passage: &Passage, error: &StoreError, what: &'static str) -> Refusal {
+    if let Some(left_out) = passage.app.complaints.admit(what, Instant::now()) {
+        tracing::error!(request = %passage.id, %error, left_out, "{what}");
+    }
+    refusal::store_unavailable()
 }
 
 /// The output of a request that has its slot. `own_cap` is what it has for its budget's sake.
@@ -516,6 +525,6 @@ mod tests {
     #[test]
     fn a_waiting_request_is_small() {
         let bytes = size(forward);
-        assert!(bytes <= 2560, "{bytes} bytes");
+        assert!(bytes <= 2600, "{bytes} bytes");
     }
 }

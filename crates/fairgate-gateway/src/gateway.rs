@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, ConfigErrors, Plan, Reload};
-use fairgate_store::{KeyHash, Store, StoreError};
+use fairgate_store::{KeyHash, Store, StoreError, Throttle};
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -166,6 +166,7 @@ impl Gateway {
             ids: RequestIds::new().map_err(StartError::Random)?,
             response_ids: ResponseIds::default(),
             held: HeldBytes::default(),
+            complaints: Throttle::default(),
             rows_adrift: InFlight::default(),
             config: ArcSwap::from_pointee(config),
             store,

@@ -8,4 +8,4 @@ mod view;
 
 pub(crate) use self::algorithm::algorithm;
 pub(crate) use self::sights::{Sight, Sights, Unavailable};
-pub use self::view::{GroupView, LiveView, PoolView, ServiceView, TenantView};
+pub use self::view::{GroupView, LedgerView, LiveView, PoolView, ServiceView, TenantView};

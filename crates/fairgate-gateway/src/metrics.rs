@@ -119,9 +119,22 @@ impl Metrics {
         self.instruments.connections.inc_by(change);
     }
 
-    /// A row that could not be written to the ledger.
-    pub fn ledger_write_failed(&self) {
+    /// A row that could be kept neither in a file nor in the database. `is_served`: its answer is given out all the same.
+    pub fn row_not_kept(&self, is_served: bool) {
         self.instruments.ledger_write_failures.inc();
+        if is_served {
+            self.instruments.answers_without_row.inc();
+        }
+    }
+
+    /// How many answers were given out without a row.
+    pub fn answers_without_row(&self) -> u64 {
+        self.instruments.answers_without_row.get()
+    }
+
+    /// How many rows are safe in files and not in the database yet.
+    pub fn rows_waiting(&self, rows: u64) {
+        self.instruments.ledger_rows_waiting.set(i64::try_from(rows).unwrap_or(i64::MAX));
     }
 
     /// Somebody asked the admin API without its token.

@@ -5,15 +5,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use fairgate_store::Attempt;
+use fairgate_config::OnStoreFailure;
+use fairgate_store::{Attempt, StoreError};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use crate::app::App;
 
-/// A row being written; ready once it outlives a killed process. Dropped before that, a task of its own goes on with it.
+/// The row of an answer could be kept nowhere, and the configuration wants no answer without a row: its end must not be given
+/// out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unrecorded;
+
+type Recorded = Result<(), Unrecorded>;
+
+/// A row being written; ready once it outlives a killed process, or cannot be kept. Dropped before that, a task of its own
+/// goes on with it.
 #[must_use]
 pub(crate) struct Recording {
-    write: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    write: Option<Pin<Box<dyn Future<Output = Recorded> + Send>>>,
     app: Arc<App>,
 }
 
@@ -23,20 +33,34 @@ impl Recording {
         let writer = app.clone();
         let write = async move {
             let request = row.request.clone();
-            if let Err(error) = writer.store.record(row).await {
-                writer.metrics.ledger_write_failed();
-                tracing::error!(%request, %error, "a row is not in the ledger");
+            match writer.store.record(row).await {
+                Ok(()) => Ok(()),
+                Err(error) => unrecorded(&writer, &request, &error),
             }
         };
         Self { write: Some(Box::pin(write)), app }
     }
 }
 
-impl Future for Recording {
-    type Output = ();
+/// What becomes of an answer whose row could not be kept.
+fn unrecorded(app: &App, request: &str, error: &StoreError) -> Recorded {
+    let is_served = app.config.load().on_store_failure == OnStoreFailure::Serve;
+    app.metrics.row_not_kept(is_served);
+    if let Some(left_out) = app.complaints.admit("row", Instant::now()) {
+        let consequence = match is_served {
+            true => "a request's row could not be kept; its answer is given out without one",
+            false => "a request's row could not be kept; the end of its answer is not given out",
+        };
+        tracing::error!(request, %error, left_out, "{consequence}");
+    }
+    if is_served { Ok(()) } else { Err(Unrecorded) }
+}
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(write) = self.write.as_mut() else { return Poll::Ready(()) };
+impl Future for Recording {
+    type Output = Recorded;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Recorded> {
+        let Some(write) = self.write.as_mut() else { return Poll::Ready(Ok(())) };
         let done = write.as_mut().poll(cx);
         if done.is_ready() {
             self.write = None;
@@ -56,7 +80,8 @@ impl Drop for Recording {
         let Ok(runtime) = Handle::try_current() else { return };
         let one = self.app.rows_adrift.one();
         runtime.spawn(async move {
-            write.await;
+            // Whoever could be refused has left.
+            let _ = write.await;
             drop(one);
         });
     }

@@ -402,6 +402,14 @@ pub(crate) fn store_unavailable() -> Refusal {
         .after(Some(Duration::from_secs(1)))
 }
 
+/// No row can be kept, so nothing is served that must have one.
+pub(crate) fn unrecorded() -> Refusal {
+    let message =
+        "The gateway cannot keep a record of requests now, so it serves none. Try again soon.";
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
+        .after(Some(Duration::from_secs(1)))
+}
+
 pub(crate) fn unknown_path(path: &str) -> Refusal {
     let shown: String = path.chars().take(128).collect();
     let hint = match path {

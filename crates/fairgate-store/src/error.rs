@@ -61,6 +61,18 @@ pub enum StoreError {
         /// The file.
         file: String,
     },
+    /// Another process has this folder for rows on their way to PostgreSQL.
+    #[error(
+        "the folder {folder} is in use by another fairgate process: each process needs a folder of its own for rows on \
+         their way to PostgreSQL; set `store.spool` to another folder"
+    )]
+    SpoolLocked {
+        /// The folder.
+        folder: String,
+    },
+    /// A row is in no file and in no database: a killed process would lose it.
+    #[error("the row cannot be kept: {0}")]
+    Unrecorded(String),
     /// The database said no.
     #[error("database: {0}")]
     Database(String),

@@ -10,12 +10,16 @@ mod fit;
 mod ledger;
 mod migrations;
 mod postgres;
+mod private;
 mod rows;
 mod secret;
+mod spool;
 mod sql;
 mod sqlite;
 mod store;
 mod sums;
+mod throttle;
+mod turns;
 mod words;
 
 pub use directory::{
@@ -29,3 +33,4 @@ pub use ledger::{
 };
 pub use secret::{KeyHash, Secret};
 pub use store::{Answer, Store, StoreOptions};
+pub use throttle::Throttle;

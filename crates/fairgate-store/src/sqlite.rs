@@ -5,12 +5,11 @@ mod checkpoint;
 mod columns;
 mod file;
 mod queries;
-mod spool;
-mod turns;
 mod writer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -22,17 +21,21 @@ use crate::ledger::{
     UsageQuery, UsageRow,
 };
 use crate::rows::Columns;
+use crate::spool::{Back, Spool};
 use crate::sql;
 use crate::store::StoreOptions;
+use crate::throttle::Throttle;
+use crate::turns::Turns;
 use file::Place;
-use spool::{Back, Spool};
-use turns::Turns;
 use writer::{Asked, Command, Reply, Writer};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// How many queries read at once.
 const READERS: usize = 3;
+
+/// How long a row that has no line of its own waits for the database, which may be held by somebody else.
+const DIRECTLY: Duration = Duration::from_secs(1);
 
 /// A database on SQLite.
 #[derive(Debug)]
@@ -42,6 +45,7 @@ pub(crate) struct Sqlite {
     failing: Arc<AtomicBool>,
     /// None in memory.
     spool: Option<Arc<Spool>>,
+    complaints: Throttle<&'static str>,
     readers: Arc<Readers>,
 }
 
@@ -60,14 +64,14 @@ impl Sqlite {
         let turns = Turns::new(options.pending_max);
         let failing = Arc::new(AtomicBool::new(false));
         let (writer_turns, writer_failing) = (turns.clone(), failing.clone());
+        let bounds = options.bounds();
         let opened = move || -> Result<_> {
             let place = Place::new(&path)?;
             let lock = place.lock()?;
             let connection = place.writer()?;
-            let left = place.spool()?.map(|(spool, left)| (Arc::new(spool), left));
-            let spool = left.as_ref().map(|(spool, _)| spool.clone());
+            let spool = place.spool(bounds)?.map(Arc::new);
             let (writer, resolved) =
-                Writer::new(connection, left, writer_turns, writer_failing, lock)?;
+                Writer::new(connection, spool.clone(), writer_turns, writer_failing, lock)?;
             let checkpointer = place.checkpointer()?;
             Ok((place, writer, spool, checkpointer, resolved))
         };
@@ -78,7 +82,8 @@ impl Sqlite {
         let place = matches!(place, Place::File(_)).then_some(place);
         let readers =
             Readers { place, idle: Mutex::default(), turns: Arc::new(Semaphore::new(READERS)) };
-        Ok((Self { writer: sender, turns, failing, spool, readers: Arc::new(readers) }, resolved))
+        let (readers, complaints) = (Arc::new(readers), Throttle::default());
+        Ok((Self { writer: sender, turns, failing, spool, complaints, readers }, resolved))
     }
 
     /// Hands a command to the writer and waits for its answer. Once it is handed over, it is carried out, whether anyone
@@ -128,7 +133,7 @@ impl Sqlite {
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        if self.spool.as_ref().is_some_and(|spool| spool.is_ahead()) {
+        if self.spool.as_ref().is_some_and(|spool| spool.ahead() > 0) {
             self.ask(Command::Flush).await?;
         }
         self.read(query).await
@@ -170,12 +175,11 @@ impl Sqlite {
     }
 
     pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {
-        let turn = self.turns.next().await?;
         let attempt = Box::new(attempt);
         let Some(spool) = &self.spool else {
-            return self.ask_with(Some(turn), |reply| Command::Record(attempt, reply)).await;
+            return self.ask(|reply| Command::Record(attempt, reply)).await;
         };
-        match spool.put(attempt, turn) {
+        match spool.put(attempt) {
             Ok(is_news) => {
                 if is_news {
                     // A writer that is gone has left the row in its file, for the next one.
@@ -183,11 +187,41 @@ impl Sqlite {
                 }
                 Ok(())
             }
-            Err(Back { attempt, turn, problem }) => {
-                tracing::warn!(%problem, "a row goes to the database without a line of its own");
-                self.ask_with(Some(turn), |reply| Command::Record(attempt, reply)).await
+            Err(Back { problem: None, .. }) => Err(StoreError::Closed),
+            Err(Back { attempt, problem: Some(problem) }) => {
+                self.record_without_line(attempt, problem.to_string()).await
             }
         }
+    }
+
+    /// A row that has no line is safe once the database has it. Whatever is told here, the database gets the row as soon as it
+    /// takes it, where there is room in memory until then.
+    async fn record_without_line(&self, attempt: Box<Attempt>, problem: String) -> Result<()> {
+        if let Some(left_out) = self.complaints.admit("no line", tokio::time::Instant::now()) {
+            tracing::warn!(%problem, left_out, "rows can only go to the database itself");
+        }
+        let Some(turn) = self.turns.try_next() else { return Err(StoreError::Unrecorded(problem)) };
+        if self.failing.load(Ordering::Relaxed) {
+            // A database that has just failed is not waited for.
+            let (reply, _) = oneshot::channel();
+            let command = Command::Record(attempt, reply);
+            let _ = self.writer.send(Asked { command, turn: Some(turn) });
+            return Err(StoreError::Unrecorded(problem));
+        }
+        let written = self.ask_with(Some(turn), |reply| Command::Record(attempt, reply));
+        match tokio::time::timeout(DIRECTLY, written).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(StoreError::Unrecorded(format!("{problem}; {error}"))),
+            Err(_) => Err(StoreError::Unrecorded(format!("{problem}; the database is busy"))),
+        }
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.spool.as_ref().is_none_or(|spool| spool.is_writable())
+    }
+
+    pub(crate) fn rows_waiting(&self) -> u64 {
+        self.spool.as_ref().map_or(0, |spool| spool.ahead())
     }
 
     pub(crate) async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageRow>> {

@@ -1,6 +1,7 @@
 //! The store: one handle over either database.
 
 use std::future::ready;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::ledger::{
     UsageQuery, UsageRow,
 };
 use crate::postgres::Postgres;
+use crate::spool::Bounds;
 use crate::sqlite::Sqlite;
 use crate::{check, sql};
 
@@ -24,15 +26,34 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// How a store behaves.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// How many rows may wait to be written; who finds no room waits.
+    /// How many questions may be pending, and how many rows are held in memory until the database has them; further rows are
+    /// in files only.
     pub pending_max: usize,
+    /// How large the files may become that hold rows until the database has them, in bytes. Beyond that, rows are refused.
+    pub spool_bytes_max: u64,
+    /// The folder of those files, for this process alone. PostgreSQL needs one; on SQLite they lie beside the database.
+    pub spool: Option<PathBuf>,
+    /// How long [`Store::reserve`] and [`Store::budgets`] wait for a PostgreSQL that answers nobody.
+    pub patience: Duration,
     /// After how long without a sign of life another process's reservations are resolved (PostgreSQL).
     pub lease: Duration,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { pending_max: 4096, lease: Duration::from_secs(30) }
+        Self {
+            pending_max: 4096,
+            spool_bytes_max: 1 << 30,
+            spool: None,
+            patience: Duration::from_millis(200),
+            lease: Duration::from_secs(30),
+        }
+    }
+}
+
+impl StoreOptions {
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { memory_rows: self.pending_max, bytes_max: self.spool_bytes_max }
     }
 }
 
@@ -128,18 +149,37 @@ impl Store {
     }
 
     /// Writes a row, adds what was charged to the sums of its tenant and key, and ends the request's reservation where
-    /// it is the request's last: all in one transaction. Returns once the row outlives a killed process: on PostgreSQL
-    /// when that is committed, on SQLite when it is written beside the database, which takes it some milliseconds later.
-    /// An error means that a kill may now lose it; with SQLite it is kept in memory and tried again.
+    /// it is the request's last: all in one transaction. Returns once the row outlives a killed process, which is when its
+    /// line is in a file on this machine. The database takes it some milliseconds later, or when it is back; what the request
+    /// reserved stays reserved until then. Whoever asks this store for rows or sums finds it.
+    ///
+    /// [`StoreError::Unrecorded`] means that a kill may lose the row: neither the files nor the database took it. It is kept
+    /// in memory, where there is room, and goes to the database when that takes rows again.
     ///
     /// A row that is there already is not written or charged again. One that was guessed (`lost`) gives way to the real
-    /// one. Once the row has been handed over, dropping the future does not stop it: it is handed over at the first poll
-    /// unless [`StoreOptions::pending_max`] rows are waiting.
+    /// one. The row is handed over at the first poll; dropping the future after that does not stop it.
     pub fn record(&self, mut attempt: Attempt) -> Answer<'_, ()> {
         if let Err(error) = attempt.fit() {
             return Box::pin(ready(Err(error)));
         }
         on!(self, it => it.record(attempt))
+    }
+
+    /// Whether a row would be kept now. False while the files take no lines, because the disk is full for instance: whoever
+    /// must have a row for each answer should not begin one then. Costs nothing while all is well.
+    pub fn can_record(&self) -> bool {
+        match &self.backend {
+            Backend::Sqlite(it) => it.is_writable(),
+            Backend::Postgres(it) => it.is_writable(),
+        }
+    }
+
+    /// How many rows are safe in files and not in the database yet.
+    pub fn rows_waiting(&self) -> u64 {
+        match &self.backend {
+            Backend::Sqlite(it) => it.rows_waiting(),
+            Backend::Postgres(it) => it.rows_waiting(),
+        }
     }
 
     /// Sums of rows, the most charged first (days and hours in order); 10 000 at most.

@@ -122,7 +122,12 @@ fn in_use(error: StartError, config: &Config, args: &ServeArgs) -> anyhow::Error
 async fn open_store(config: &Config) -> Result<Store> {
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
-    let (store, resolved) = Store::open(config.store.url.expose(), StoreOptions::default()).await?;
+    let options = StoreOptions {
+        spool: Some(config.store.spool.clone()),
+        spool_bytes_max: config.store.spool_bytes_max,
+        ..StoreOptions::default()
+    };
+    let (store, resolved) = Store::open(config.store.url.expose(), options).await?;
     if resolved.reservations > 0 {
         warn!(
             requests = resolved.reservations,

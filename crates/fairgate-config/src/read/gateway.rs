@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{AdminConfig, JournalConfig, LimitsConfig, Secret, StoreConfig, TlsConfig};
+use crate::config::{
+    AdminConfig, JournalConfig, LimitsConfig, OnStoreFailure, Secret, StoreConfig, TlsConfig,
+};
 use crate::defaults;
 use crate::field::Field;
 use crate::read::TIMEOUT;
@@ -27,16 +29,43 @@ pub(super) fn tls(field: Field<'_>) -> Option<TlsConfig> {
     Some(TlsConfig { cert: cert?, key: key? })
 }
 
-pub(super) fn default_store(data_dir: &Path) -> StoreConfig {
+pub(crate) fn default_store(data_dir: &Path) -> StoreConfig {
     let path = data_dir.join(defaults::SQLITE_FILE);
-    StoreConfig { url: Secret::new(format!("sqlite:{}", path.display())), keep_days: None }
+    StoreConfig {
+        url: Secret::new(format!("sqlite:{}", path.display())),
+        keep_days: None,
+        spool: data_dir.join(defaults::SPOOL_FOLDER),
+        spool_bytes_max: defaults::SPOOL_BYTES_MAX,
+    }
 }
 
 pub(super) fn store(field: Field<'_>, data_dir: &Path) -> Option<StoreConfig> {
-    let store = field.section(&["url", "keep_days"])?;
-    let url = store.or("url", default_store(data_dir).url, store_url);
+    let store = field.section(&["url", "keep_days", "spool", "spool_size_max"])?;
+    let default = default_store(data_dir);
+    let url = store.or("url", default.url, store_url);
     let keep_days = store.optional("keep_days", |field| field.integer(1..=36_500));
-    Some(StoreConfig { url: url?, keep_days: keep_days? })
+    let spool = store.or("spool", default.spool, folder);
+    let spool_bytes_max =
+        store.or("spool_size_max", default.spool_bytes_max, |field| field.size(16 << 20..=1 << 40));
+    Some(StoreConfig {
+        url: url?,
+        keep_days: keep_days?,
+        spool: spool?,
+        spool_bytes_max: spool_bytes_max?,
+    })
+}
+
+/// A folder that is there, or can be made.
+fn folder(field: Field<'_>) -> Option<PathBuf> {
+    let path = field.clone().path()?;
+    match path.is_file() {
+        true => field.wrong(format!("must be a folder, and {} is a file", path.display())),
+        false => Some(path),
+    }
+}
+
+pub(super) fn on_store_failure(field: Field<'_>) -> Option<OnStoreFailure> {
+    field.one_of(&[("refuse", OnStoreFailure::Refuse), ("serve", OnStoreFailure::Serve)])
 }
 
 pub(super) const DEFAULT_ADMIN: AdminConfig = AdminConfig { token: None, listen: None };

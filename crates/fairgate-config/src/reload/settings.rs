@@ -9,8 +9,8 @@ use fairgate_journal::format_policy;
 
 use crate::config::{
     AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
-    HealthConfig, JournalConfig, LimitsConfig, ModelConfig, PoolConfig, Secret, StoreConfig,
-    TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    HealthConfig, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure, PoolConfig, Secret,
+    StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -94,7 +94,8 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
         listen,
         tls,
         data_dir,
-        store: StoreConfig { url, keep_days },
+        store: StoreConfig { url, keep_days, spool, spool_bytes_max },
+        on_store_failure,
         admin: AdminConfig { token, listen: admin_listen },
         journal,
         limits,
@@ -110,6 +111,9 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
     list.live("drain_grace", format_duration(*drain_grace));
     list.put("store.url", Value::Hidden(url.clone()), true);
     list.live_option("store.keep_days", *keep_days);
+    list.fixed("store.spool", spool.display());
+    list.fixed("store.spool_size_max", format_size(*spool_bytes_max));
+    list.live("on_store_failure", failure_word(*on_store_failure));
     list.secret("admin.token", token.as_ref());
     list.fixed_option("admin.listen", *admin_listen);
     journal_settings(&mut list, journal.as_ref());
@@ -126,6 +130,13 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
         pool_settings(list, pool);
     }
     settings
+}
+
+fn failure_word(on_store_failure: OnStoreFailure) -> &'static str {
+    match on_store_failure {
+        OnStoreFailure::Refuse => "refuse",
+        OnStoreFailure::Serve => "serve",
+    }
 }
 
 /// Certificates can be renewed; whether there is TLS at all is decided when the socket is opened.

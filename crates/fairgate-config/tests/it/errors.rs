@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fairgate_config::Config;
 
-use crate::support::{LEAST, environment, errors};
+use crate::support::{Folder, LEAST, environment, errors};
 
 #[test]
 fn all_errors_are_told_in_order_of_line() {
@@ -28,7 +28,7 @@ drain_grace: 2h
             r#"fairgate.yaml:3:17: pools[0].models[1]: the model "a" is listed twice"#,
             r#"fairgate.yaml:4:15: pools[0].workers[0]: no upstream is called "vlm-a"; did you mean "vllm-a"?"#,
             "fairgate.yaml:5:16: pools[0].max_queue: must be an integer from 1 to 1000000, not 0",
-            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, admin, journal, limits, upstreams, pools"#,
+            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, upstreams, pools"#,
             "fairgate.yaml:9:10: upstreams[0].url: must start with http:// or https:// (such as http://10.0.0.5:8000 or https://api.openai.com)",
             "fairgate.yaml:10:14: drain_grace: must be a duration from 0ms to 1h, not 2h",
         ]
@@ -308,6 +308,17 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "store: {url: ▸sqlite://x}\nupstreams:",
         "store.url: must be sqlite: and a path, such as sqlite:fairgate.db or sqlite:/var/lib/fairgate.db",
     ),
+    (
+        "upstreams:",
+        "on_store_failure: ▸refuze\nupstreams:",
+        r#"on_store_failure: must be one of refuse, serve, not refuze; did you mean "refuse"?"#,
+    ),
+    (
+        "upstreams:",
+        "store: {spool_size_max: ▸1MiB}\nupstreams:",
+        "store.spool_size_max: must be a size from 16MiB to 1024GiB, not 1MiB",
+    ),
+    ("upstreams:", "store: {spool: ▸[a]}\nupstreams:", "store.spool: must be a text, not a list"),
 ];
 
 #[test]
@@ -402,7 +413,7 @@ fn a_file_that_is_no_configuration() {
         ("", "1:1: is empty: a configuration has at least upstreams and pools"),
         (
             "hello\n",
-            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, admin, journal, limits, upstreams, pools",
+            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, upstreams, pools",
         ),
         ("{}\n", "1:1: upstreams: is missing: at least one backend"),
         ("a: [\n", "1:4: is not YAML: unclosed bracket '['"),
@@ -418,4 +429,13 @@ fn a_file_that_is_not_there() {
         error.to_string(),
         "no/such.yaml: cannot be read: No such file or directory (os error 2)"
     );
+}
+
+#[test]
+fn rows_go_to_a_folder() {
+    let folder = Folder::new();
+    let text = format!("store: {{spool: tls/fullchain.pem}}\n{LEAST}");
+    let errors = folder.parse(&text).expect_err("it is a file").to_string();
+    assert!(errors.contains("store.spool: must be a folder, and "), "{errors}");
+    assert!(errors.ends_with("tls/fullchain.pem is a file"), "{errors}");
 }

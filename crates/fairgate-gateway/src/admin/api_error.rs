@@ -1,16 +1,21 @@
 //! What the admin API says where it says no: one shape, stable codes.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use fairgate_store::StoreError;
+use fairgate_store::{StoreError, Throttle};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use crate::live::Unavailable;
+
+/// What the log says about a database that does not answer, whoever asked.
+static COMPLAINTS: LazyLock<Throttle<()>> = LazyLock::new(Throttle::default);
 
 /// An error's body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -135,9 +140,13 @@ impl From<StoreError> for ApiError {
             StoreError::Url { .. }
             | StoreError::TooNew { .. }
             | StoreError::Locked { .. }
+            | StoreError::SpoolLocked { .. }
+            | StoreError::Unrecorded(_)
             | StoreError::Database(_)
             | StoreError::Closed => {
-                tracing::error!(error = message, "the store did not answer");
+                if let Some(left_out) = COMPLAINTS.admit((), Instant::now()) {
+                    tracing::error!(error = message, left_out, "the store did not answer");
+                }
                 Self::unavailable("store_unavailable", "the database does not answer; try again")
             }
         }

@@ -20,7 +20,7 @@ use super::pools::named;
 use super::query::{Filter, Params};
 use crate::app::App;
 use crate::forward::unix_now;
-use crate::live::LiveView;
+use crate::live::{LedgerView, LiveView};
 use crate::phase::Stage;
 
 /// Which pool to look at.
@@ -153,5 +153,9 @@ async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
         views.push(sight.view(&pool.name, &directory).clone());
     }
     let one = (views.len() == 1).then(|| views[0].clone());
-    Ok(LiveView { at: moment::shown(unix_now()), one, pools: views })
+    let ledger = LedgerView {
+        rows_waiting: app.store.rows_waiting(),
+        answers_without_row: app.metrics.answers_without_row(),
+    };
+    Ok(LiveView { at: moment::shown(unix_now()), ledger, one, pools: views })
 }

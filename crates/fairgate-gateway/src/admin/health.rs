@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use fairgate_config::OnStoreFailure;
 use http::StatusCode;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -44,7 +45,7 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Says whether requests can be served: the database answers, at least one pool has a worker that is up, nothing drains.
+/// Says whether requests can be served: the database answers, rows can be kept, at least one pool has a worker that is up, nothing drains.
 /// Pools that have none are named as degraded: those that can serve are not taken out of service with them.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
@@ -62,6 +63,10 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         Ok(Ok(())) => {}
         Ok(Err(_)) => reasons.push("the database does not answer as it should".to_owned()),
         Err(_) => reasons.push("the database does not answer".to_owned()),
+    }
+    let refuses = app.config.load().on_store_failure == OnStoreFailure::Refuse;
+    if refuses && !app.store.can_record() {
+        reasons.push("rows cannot be kept, neither in files nor in the database".to_owned());
     }
     let pools = app.pools.all();
     let is_up = |pool: &PoolHandle| pool.workers().iter().any(|worker| worker.state == "up");

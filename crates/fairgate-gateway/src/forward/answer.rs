@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::passage::{End, Passage, Used};
 use crate::recording::Recording;
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 use crate::reply::{BrokenOff, length};
 use crate::upstream::{Blame, Cause, Failure, FailureKind, LaneBody};
 
@@ -190,8 +190,12 @@ impl Answer {
                 return Poll::Ready(());
             }
             if let Some(recording) = &mut self.recording {
-                ready!(Pin::new(recording).poll(cx));
+                let recorded = ready!(Pin::new(recording).poll(cx));
                 self.recording = None;
+                if recorded.is_err() {
+                    self.withhold_end();
+                    continue;
+                }
             }
             // The end of a document may be there before all that was announced.
             if self.settled && !self.end.is_empty() {
@@ -358,6 +362,23 @@ impl Answer {
         if !self.head_given {
             self.out.clear();
             self.end.clear();
+        }
+        self.flow = Flow::Broken(Box::new(refusal));
+    }
+
+    /// Its row could not be kept, so nobody may see it end: a stream ends with an event that says so, anything else with its
+    /// connection, or with an error of its own where the client has seen nothing yet.
+    fn withhold_end(&mut self) {
+        let refusal = refusal::unrecorded();
+        self.end.clear();
+        self.body.hang_up();
+        if self.framing == Framing::Sse && self.status.is_success() {
+            self.out.push_back(refusal.problem.event(self.passage.route, &self.passage.id));
+            self.flow = Flow::Over;
+            return;
+        }
+        if !self.head_given {
+            self.out.clear();
         }
         self.flow = Flow::Broken(Box::new(refusal));
     }

@@ -106,7 +106,8 @@ async fn watch(watched: Weak<Mutex<Watched>>, until: Instant, patience: Duration
         };
         drop(answer);
         if let Some(recording) = recording {
-            recording.await;
+            // Nobody is left to be given or refused an end.
+            let _ = recording.await;
         }
         return;
     }
@@ -118,7 +119,8 @@ async fn read_rest(answer: Arc<Mutex<Watched>>) {
     let _ = timeout_at(Instant::now() + REST_WITHIN, rest).await;
     let recording = lock(&answer).answer.left_at_the_end();
     if let Some(recording) = recording {
-        recording.await;
+        // Nobody is left to be told that it is not safe; it is counted.
+        let _ = recording.await;
     }
 }
 

@@ -24,11 +24,24 @@ pub struct LiveView {
     /// When this was seen.
     #[schema(format = DateTime)]
     pub at: String,
+    /// The ledger.
+    pub ledger: LedgerView,
     /// The one pool.
     #[serde(flatten)]
     pub one: Option<PoolView>,
     /// Each pool.
     pub pools: Vec<PoolView>,
+}
+
+/// How the ledger stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = LedgerState)]
+pub struct LedgerView {
+    /// How many rows are safe in files and not in the database yet: few, unless the database is away.
+    pub rows_waiting: u64,
+    /// How many answers were given out without a row since the start, because it could be kept nowhere
+    /// (`on_store_failure: serve`).
+    pub answers_without_row: u64,
 }
 
 /// One pool at this moment.

@@ -64,6 +64,8 @@ pub(super) struct Instruments {
     pub(super) attempts: Family<WorkerOutcome, Counter>,
     pub(super) connections: Gauge,
     pub(super) ledger_write_failures: Counter,
+    pub(super) answers_without_row: Counter,
+    pub(super) ledger_rows_waiting: Gauge,
     pub(super) admin_denied: Counter,
 }
 
@@ -84,6 +86,8 @@ impl Instruments {
             attempts: Family::default(),
             connections: Gauge::default(),
             ledger_write_failures: Counter::default(),
+            answers_without_row: Counter::default(),
+            ledger_rows_waiting: Gauge::default(),
             admin_denied: Counter::default(),
         };
         instruments.register_requests(registry);
@@ -123,8 +127,18 @@ impl Instruments {
         to.register("connections", "Open client connections", self.connections.clone());
         to.register(
             "ledger_write_failures",
-            "Rows that could not be written to the ledger",
+            "Rows that could be kept neither in a file nor in the database",
             self.ledger_write_failures.clone(),
+        );
+        to.register(
+            "answers_without_row",
+            "Answers given out though their row could not be kept (on_store_failure: serve)",
+            self.answers_without_row.clone(),
+        );
+        to.register(
+            "ledger_rows_waiting",
+            "Rows that are safe in files and not in the database yet",
+            self.ledger_rows_waiting.clone(),
         );
         to.register(
             "admin_denied",

@@ -43,7 +43,9 @@ async fn what_is_counted_is_shown_with_its_unit() {
     metrics.attempt("small", "gpu-1", "ok");
     metrics.connections(3);
     metrics.connections(-1);
-    metrics.ledger_write_failed();
+    metrics.row_not_kept(false);
+    metrics.row_not_kept(true);
+    metrics.rows_waiting(7);
     metrics.admin_denied();
     let text = text(&metrics).await;
     for line in [
@@ -60,7 +62,9 @@ async fn what_is_counted_is_shown_with_its_unit() {
         r#"fairgate_estimate_error_ratio_bucket{le="0.75",pool="small"} 3"#,
         r#"fairgate_upstream_attempts_total{pool="small",worker="gpu-1",outcome="ok"} 1"#,
         "fairgate_connections 2",
-        "fairgate_ledger_write_failures_total 1",
+        "fairgate_ledger_write_failures_total 2",
+        "fairgate_answers_without_row_total 1",
+        "fairgate_ledger_rows_waiting 7",
         "fairgate_admin_denied_total 1",
         concat!(r#"fairgate_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
     ] {

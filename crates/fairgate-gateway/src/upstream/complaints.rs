@@ -2,14 +2,11 @@
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use fairgate_store::Throttle;
 use tokio::time::Instant;
 
 use super::failure::FailureKind;
-
-/// How long the log is silent about a cause after it was named.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// What went wrong on a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +29,12 @@ impl fmt::Display for Cause {
 /// What was said, and what was not.
 #[derive(Default)]
 pub(super) struct Complaints {
+    said: Throttle<Cause>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// By cause: when it was named last, and how often it came since. There are only so many causes.
-    named: Vec<(Cause, Instant, u64)>,
     request: Option<Cause>,
     check: Option<Cause>,
 }
@@ -46,22 +42,8 @@ struct Inner {
 impl Complaints {
     /// A request failed. Where that is to be logged: how many like it were left out since the last time.
     pub(super) fn of_request(&self, cause: Cause, now: Instant) -> Option<u64> {
-        let mut inner = self.lock();
-        inner.request = Some(cause);
-        match inner.named.iter_mut().find(|(named, ..)| *named == cause) {
-            Some((_, at, left_out)) if now < *at + SILENCE => {
-                *left_out += 1;
-                None
-            }
-            Some((_, at, left_out)) => {
-                *at = now;
-                Some(std::mem::take(left_out))
-            }
-            None => {
-                inner.named.push((cause, now, 0));
-                Some(0)
-            }
-        }
+        self.lock().request = Some(cause);
+        self.said.admit(cause, now)
     }
 
     /// A health check failed.
@@ -89,16 +71,12 @@ impl Complaints {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn each_cause_is_named_once_in_a_while_and_the_rest_is_counted() {
+    #[test]
+    fn each_cause_is_said_once_and_the_last_is_remembered() {
         let complaints = Complaints::default();
         let said = |cause| complaints.of_request(cause, Instant::now());
         let (refused, broken) = (Cause::Failed(FailureKind::Connect), Cause::Answered(500));
-        assert_eq!(said(refused), Some(0));
-        assert_eq!((said(refused), said(refused)), (None, None));
-        assert_eq!(said(broken), Some(0));
-        tokio::time::advance(SILENCE).await;
-        assert_eq!(said(refused), Some(2));
+        assert_eq!((said(refused), said(refused)), (Some(0), None));
         assert_eq!(said(broken), Some(0));
         assert_eq!(complaints.last_request(), Some(broken));
     }

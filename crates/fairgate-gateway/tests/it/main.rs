@@ -23,5 +23,6 @@ mod logged;
 mod operations;
 mod revoked;
 mod streaming;
+mod unrecorded;
 mod unwell;
 mod workers;

@@ -86,7 +86,12 @@ pub async fn house_with(url: &str, change: impl FnOnce(&mut Config)) -> House {
 
 /// A gateway of this configuration, whose tenant has these limits.
 pub async fn house_in(folder: Folder, config: Config, limits: Limits) -> House {
-    let (store, _) = Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
+    let options = StoreOptions {
+        spool: Some(config.store.spool.clone()),
+        spool_bytes_max: config.store.spool_bytes_max,
+        ..StoreOptions::default()
+    };
+    let (store, _) = Store::open(config.store.url.expose(), options).await.unwrap();
     let key = tenant(&store, "acme", limits).await;
     let options =
         GatewayOptions { config, store: store.clone(), admin_token: KeyHash::of(b"admin") };

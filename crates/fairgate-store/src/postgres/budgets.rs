@@ -9,10 +9,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
 
 use super::arrays::{Reservations, Sums};
-use super::ledger::{Reply, reservations};
+use super::ledger::reservations;
 use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
 use super::trouble::Trouble;
+use super::writer::Reply;
 use crate::calendar::Day;
 use crate::directory::Period;
 use crate::error::StoreError;
@@ -46,11 +47,14 @@ pub(super) struct Reserver {
     orphans: HashSet<String>,
     /// When they may be released, where that has just failed.
     release_at: Instant,
+    /// Whether anything of the last batch may have reached the server.
+    was_sent: bool,
 }
 
 impl Reserver {
     pub(super) fn new(link: Link, instance: i64) -> Self {
-        Self { link, instance, orphans: HashSet::new(), release_at: Instant::now() }
+        let release_at = Instant::now();
+        Self { link, instance, orphans: HashSet::new(), release_at, was_sent: false }
     }
 
     /// Reserves until it is told to close, or until nobody is left who could ask.
@@ -61,6 +65,8 @@ impl Reserver {
             let mut asked = Vec::with_capacity(commands.len());
             for command in commands.drain(..) {
                 match command {
+                    // Whoever asked gave up while the server was away. Nothing was reserved.
+                    Command::Reserve(_, reply) if reply.is_closed() => {}
                     Command::Reserve(reservation, reply) => asked.push((reservation, reply)),
                     Command::Close(reply) => {
                         inbox.close();
@@ -105,7 +111,10 @@ impl Reserver {
             Err(trouble) => {
                 let problem = StoreError::from(trouble).to_string();
                 self.release_at = Instant::now() + RELEASE_PAUSE;
-                self.orphans.extend(wanted.into_iter().map(|reservation| reservation.request));
+                // Without a connection nothing was reserved, and a long outage must not fill the memory.
+                if self.was_sent {
+                    self.orphans.extend(wanted.into_iter().map(|reservation| reservation.request));
+                }
                 for reply in replies {
                     let _ = reply.send(Err(StoreError::Database(problem.clone())));
                 }
@@ -115,6 +124,7 @@ impl Reserver {
 
     async fn persistently(&mut self, wanted: &[Box<Reservation>]) -> Result<Vec<Answer>> {
         let mut tries = 1;
+        self.was_sent = false;
         loop {
             match self.once(wanted).await {
                 Err(Trouble::Link(_) | Trouble::Conflict(_)) if tries < TRIES => tries += 1,
@@ -125,6 +135,7 @@ impl Reserver {
 
     async fn once(&mut self, wanted: &[Box<Reservation>]) -> Result<Vec<Answer>> {
         let mut session = self.link.take().await?;
+        self.was_sent = true;
         let orphans = self.orphans.iter().map(String::as_str);
         let outcome = in_time(transact(&mut session, self.instance, orphans, wanted)).await;
         self.link.give_back(session, &outcome).await;

@@ -11,14 +11,16 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::arrays::{Attempts, Sums};
-use super::ledger::{Reply, reservations};
+use super::ledger::reservations;
 use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
 use super::trouble::Trouble;
+use super::writer::Reply;
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Resolved};
 use crate::rows::Columns;
 use crate::sums::{Deltas, Tokens, signed};
+use crate::throttle::Throttle;
 
 type Result<T> = std::result::Result<T, Trouble>;
 
@@ -30,6 +32,7 @@ pub(super) struct Lease {
     pub(super) link: Link,
     pub(super) instance: i64,
     pub(super) length: Duration,
+    pub(super) complaints: Throttle<()>,
 }
 
 impl Lease {
@@ -63,7 +66,12 @@ impl Lease {
                     "resolved what a process that is gone had reserved"
                 );
             }
-            Err(trouble) => tracing::warn!(?trouble, "the store's lease could not be renewed"),
+            Err(trouble) => {
+                if let Some(left_out) = self.complaints.admit((), Instant::now()) {
+                    let error = StoreError::from(trouble);
+                    tracing::warn!(%error, left_out, "the store's lease could not be renewed");
+                }
+            }
         }
     }
 

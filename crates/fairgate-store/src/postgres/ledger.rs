@@ -1,116 +1,22 @@
-//! The task that writes rows: whatever is pending goes into one transaction, and everybody is answered after the commit.
-//!
-//! A row is written once however often it is tried, so a batch whose fate is unknown is simply tried again, until
-//! [`PATIENCE`] is over: a server that restarts costs time, not rows.
+//! What a batch of rows does to the database: rows, the ends of their reservations, sums, all in one transaction.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
 
 use super::arrays::{Attempts, Sums};
-use super::link::{Link, Session, execute, in_time, query};
+use super::link::{Session, execute, query};
 use super::sql;
 use super::trouble::Trouble;
 use crate::directory::UnixMicros;
-use crate::error::StoreError;
 use crate::ledger::{Attempt, Reservation};
 use crate::rows::{self, Columns};
 use crate::sums::{Deltas, Tokens, signed};
 
 type Result<T> = std::result::Result<T, Trouble>;
 
-/// Where an answer goes. That nobody waits for it any more does not undo what was asked.
-pub(super) type Reply<T> = oneshot::Sender<std::result::Result<T, StoreError>>;
-
-/// How many rows one transaction takes.
-const BATCH_MAX: usize = 1_024;
-/// How long rows are held while the server is away.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a batch is tried again that others were in the way of.
-const CONFLICTS_MAX: u32 = 5;
-
-/// What the task is asked.
-pub(super) enum Command {
-    Record(Box<Attempt>, Reply<()>),
-    Close(Reply<()>),
-}
-
-/// Writes until it is told to close, or until nobody is left who could ask.
-pub(super) async fn run(mut link: Link, mut inbox: mpsc::Receiver<Command>) {
-    let mut commands = Vec::with_capacity(BATCH_MAX);
-    let mut closers = Vec::new();
-    while inbox.recv_many(&mut commands, BATCH_MAX).await > 0 {
-        let mut rows = Vec::with_capacity(commands.len());
-        for command in commands.drain(..) {
-            match command {
-                Command::Record(attempt, reply) => rows.push((attempt, reply)),
-                Command::Close(reply) => {
-                    // Those who have sent are still served, nobody else is.
-                    inbox.close();
-                    closers.push(reply);
-                }
-            }
-        }
-        write(&mut link, rows).await;
-    }
-    drop(link);
-    for reply in closers {
-        let _ = reply.send(Ok(()));
-    }
-}
-
-/// Writes rows, and tells those who wait.
-async fn write(link: &mut Link, rows: Vec<(Box<Attempt>, Reply<()>)>) {
-    let (attempts, replies): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-    let mut written = patiently(link, &attempts).await;
-    if attempts.len() > 1 && matches!(written, Err(Trouble::Refused(_))) {
-        // One of them is to blame; the others must not suffer for it.
-        for (attempt, reply) in attempts.iter().zip(replies) {
-            let alone = patiently(link, std::slice::from_ref(attempt)).await;
-            answer(reply, alone.map_err(StoreError::from).map_err(|problem| problem.to_string()));
-        }
-        return;
-    }
-    if let Err(trouble) = &mut written {
-        tracing::error!(?trouble, rows = attempts.len(), "the store could not write");
-    }
-    let written = written.map_err(StoreError::from).map_err(|problem| problem.to_string());
-    replies.into_iter().for_each(|reply| answer(reply, written.clone()));
-}
-
-fn answer(reply: Reply<()>, written: std::result::Result<(), String>) {
-    let _ = reply.send(written.map_err(StoreError::Database));
-}
-
-async fn patiently(link: &mut Link, attempts: &[Box<Attempt>]) -> Result<()> {
-    if attempts.is_empty() {
-        return Ok(());
-    }
-    let deadline = Instant::now() + PATIENCE;
-    let mut conflicts = 0;
-    loop {
-        match once(link, attempts).await {
-            Err(Trouble::Link(_)) if link.next_attempt() < deadline => {
-                sleep_until(link.next_attempt()).await;
-            }
-            Err(Trouble::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
-            outcome => return outcome,
-        }
-    }
-}
-
-async fn once(link: &mut Link, attempts: &[Box<Attempt>]) -> Result<()> {
-    let mut session = link.take().await?;
-    let outcome = in_time(transact(&mut session, attempts)).await;
-    link.give_back(session, &outcome).await;
-    outcome
-}
-
 /// One transaction in two round trips: the rows and the ends of their reservations, then the sums.
-async fn transact(session: &mut Session, attempts: &[Box<Attempt>]) -> Result<()> {
+pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Result<()> {
     let [end, see, put, add] = session
         .prepare([sql::END_RESERVATIONS, sql::SEE_RESERVATIONS, sql::PUT_ATTEMPTS, sql::ADD_SUMS])
         .await?;
@@ -119,7 +25,7 @@ async fn transact(session: &mut Session, attempts: &[Box<Attempt>]) -> Result<()
         some.map(|attempt| attempt.request.as_str()).collect()
     };
     let (ending, going_on) = (requests(true), requests(false));
-    let arrays: Attempts<'_> = attempts.iter().map(|attempt| &**attempt).collect();
+    let arrays: Attempts<'_> = attempts.iter().copied().collect();
     let client = &session.client;
     let (begun, kept, ended, new) = tokio::join!(
         client.batch_execute("BEGIN"),
@@ -136,7 +42,7 @@ async fn transact(session: &mut Session, attempts: &[Box<Attempt>]) -> Result<()
         let tokens = Tokens { used: 0, reserved: -signed(it.tokens) };
         settlement.deltas.add(it.tenant.as_str(), it.key.as_str(), it.at, tokens);
     }
-    let known = settlement.charge(attempts.iter().map(|attempt| &**attempt), &new?)?;
+    let known = settlement.charge(attempts.iter().copied(), &new?)?;
     if !known.is_empty() {
         replace_lost(session, &mut settlement, &known).await?;
     }

@@ -12,6 +12,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use super::address::Address;
+use super::pulse::Pulse;
 use super::trouble::Trouble;
 use crate::error::StoreError;
 use crate::rows::Columns;
@@ -34,6 +35,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// A connection, or the attempt to have one.
 pub(super) struct Link {
     address: Arc<Address>,
+    pulse: Pulse,
     session: Option<Session>,
     failure: Option<Failure>,
 }
@@ -48,12 +50,13 @@ struct Failure {
 /// A connection that stands, and the statements that it has prepared.
 pub(super) struct Session {
     pub(super) client: Client,
+    pulse: Pulse,
     prepared: HashMap<&'static str, Statement>,
 }
 
 impl Link {
-    pub(super) fn new(address: Arc<Address>) -> Self {
-        Self { address, session: None, failure: None }
+    pub(super) fn new(address: Arc<Address>, pulse: Pulse) -> Self {
+        Self { address, pulse, session: None, failure: None }
     }
 
     /// The session, which is taken out so that whatever happens in the meantime, nobody finds it in the middle of a
@@ -68,7 +71,10 @@ impl Link {
     /// Keeps a session for the next time, unless it broke.
     pub(super) async fn give_back<T>(&mut self, session: Session, outcome: &Result<T>) {
         let sound = match outcome {
-            Ok(_) => true,
+            Ok(_) => {
+                self.pulse.beat();
+                true
+            }
             Err(Trouble::Link(_)) => false,
             Err(Trouble::Conflict(_) | Trouble::Refused(_)) => {
                 in_time(session.run("ROLLBACK")).await.is_ok()
@@ -90,7 +96,8 @@ impl Link {
         }
         let connected = in_time(async {
             let client = self.address.connect().await?;
-            let session = Session { client, prepared: HashMap::new() };
+            self.pulse.beat();
+            let session = Session { client, pulse: self.pulse.clone(), prepared: HashMap::new() };
             session.run(SERVER_TIMEOUTS).await?;
             Ok(session)
         });
@@ -118,7 +125,9 @@ impl Link {
 impl Session {
     /// Statements without values and answers.
     pub(super) async fn run(&self, sql: &str) -> Result<()> {
-        Ok(self.client.batch_execute(sql).await?)
+        self.client.batch_execute(sql).await?;
+        self.pulse.beat();
+        Ok(())
     }
 
     /// Prepares statements that will be used again.
@@ -129,6 +138,7 @@ impl Session {
         for sql in statements {
             if !self.prepared.contains_key(sql) {
                 let statement = self.client.prepare(sql).await?;
+                self.pulse.beat();
                 self.prepared.insert(sql, statement);
             }
         }

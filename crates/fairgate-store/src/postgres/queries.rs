@@ -79,14 +79,19 @@ async fn budgets_of(session: &Session, scope: Scope, owner: &str) -> Result<Vec<
     session.list(&query, &values, |row| Ok(rows::budget(row)?.budget)).await
 }
 
-/// Makes a change, one at a time over all processes.
+/// Has a commit wait for the server's disk, where somebody has set the database to acknowledge before that: a revoked key must
+/// not come back. Stricter settings, which wait for other servers too, stay.
+const SYNCED: &str = "SELECT set_config('synchronous_commit', 'on', true) \
+     WHERE current_setting('synchronous_commit') = 'off'";
+
+/// Makes a change, one at a time over all processes. It is on the server's disk when this returns.
 pub(super) async fn change(
     session: &Session,
     actor: &str,
     at: UnixMicros,
     change: &Change,
 ) -> Result<Changed> {
-    session.run("BEGIN").await?;
+    session.run(&format!("BEGIN; {SYNCED}")).await?;
     let version = session.first(LOCK_DIRECTORY, &[], |row| row.int(0)).await?;
     let mut version = version.ok_or_else(no_directory)?;
     let edit = change.edit(actor, at, found(session, change.concern()).await?)?;

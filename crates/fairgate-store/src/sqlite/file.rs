@@ -2,26 +2,48 @@
 //!
 //! A row is in the kernel's hands ([`Spool`]) before anyone is told of it, and so is every other commit (the write-ahead
 //! log), which is synced at checkpoints (`synchronous = NORMAL`). A killed process therefore loses nothing that was
-//! acknowledged. When the *machine* loses power, what came since the last checkpoint, about half a second, may be gone,
-//! newest first; the database itself stays sound.
+//! acknowledged. When the *machine* loses power, rows and reservations of about the last half second may be gone, newest
+//! first; the database itself stays sound. Changes of the directory are synced before they are acknowledged: see
+//! [`Durability`].
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::columns::{first, run};
-use super::spool::Spool;
 use crate::error::StoreError;
-use crate::ledger::Attempt;
 use crate::migrations;
+use crate::private::{FileLock, private};
 use crate::rows::Columns;
+use crate::spool::{Bounds, Files, Spool};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 /// How long to wait for someone else's lock: a backup, or the `sqlite3` shell.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// What a transaction must outlive once it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// A killed process.
+    Kill,
+    /// A machine that loses its power: the log is synced with the commit, and with it all that was committed before. For
+    /// changes of the directory and their audit entries, since a revoked key must not come back. It takes milliseconds,
+    /// which is too long for every row and reservation.
+    PowerLoss,
+}
+
+impl Durability {
+    /// Sets it for the next transaction; SQLite does not allow that inside one.
+    pub(super) fn set(self, connection: &Connection) -> Result<()> {
+        let synchronous = match self {
+            Self::Kill => "NORMAL",
+            Self::PowerLoss => "FULL",
+        };
+        Ok(connection.pragma_update(None, "synchronous", synchronous)?)
+    }
+}
 
 /// Where a database is.
 #[derive(Clone, Debug)]
@@ -30,12 +52,6 @@ pub(super) enum Place {
     Memory,
     /// In a file.
     File(PathBuf),
-}
-
-/// Keeps other processes away from a file, until it is dropped or the process ends in whatever way.
-#[derive(Debug)]
-pub(super) struct FileLock {
-    _file: File,
 }
 
 impl Place {
@@ -60,18 +76,12 @@ impl Place {
         let Self::File(path) = self else { return Ok(None) };
         let mut name = path.clone().into_os_string();
         name.push(".lock");
-        let open =
-            |path: &Path| private().open(path).map_err(|problem| failed(path, "open", problem));
-        let file = open(Path::new(&name))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::Locked { file: path.display().to_string() });
-            }
-            Err(TryLockError::Error(problem)) => return Err(failed(path, "lock", problem)),
-        }
-        open(path)?;
-        Ok(Some(FileLock { _file: file }))
+        let taken = FileLock::take(Path::new(&name));
+        let Some(lock) = taken.map_err(|problem| failed(path, "lock", problem))? else {
+            return Err(StoreError::Locked { file: path.display().to_string() });
+        };
+        private().open(path).map_err(|problem| failed(path, "open", problem))?;
+        Ok(Some(lock))
     }
 
     /// The connection that writes, with the schema up to date.
@@ -88,7 +98,7 @@ impl Place {
                 connection
             }
         };
-        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        Durability::Kill.set(&connection)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         // In KiB: the pages that the indices of a busy ledger touch.
@@ -103,10 +113,10 @@ impl Place {
         Ok(connection)
     }
 
-    /// The rows on their way, and those that an earlier process left; none for a database in memory.
-    pub(super) fn spool(&self) -> Result<Option<(Spool, Vec<Attempt>)>> {
+    /// The rows on their way; none for a database in memory.
+    pub(super) fn spool(&self, bounds: Bounds) -> Result<Option<Spool>> {
         let Self::File(path) = self else { return Ok(None) };
-        let opened = Spool::open(path);
+        let opened = Spool::open(Files::beside(path), bounds, None);
         opened.map(Some).map_err(|problem| failed(path, "open the rows beside", problem))
     }
 
@@ -128,15 +138,6 @@ impl Place {
         connection.busy_timeout(BUSY)?;
         Ok(Some(connection))
     }
-}
-
-/// How files are opened that are for their owner's eyes only.
-pub(super) fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 fn failed(path: &Path, what: &str, problem: impl std::fmt::Display) -> StoreError {

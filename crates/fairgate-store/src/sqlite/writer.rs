@@ -12,14 +12,17 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::Beside;
 use super::batch::{Batch, Held};
-use super::file::FileLock;
+use super::file::Durability;
 use super::queries;
-use super::spool::{MANY, Row, Spool};
-use super::{Beside, Turns};
 use crate::directory::{Change, Changed, UnixMicros};
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Exhausted, Reservation, Resolved};
+use crate::private::FileLock;
+use crate::spool::{MANY, Row, Spool};
+use crate::throttle::Throttle;
+use crate::turns::Turns;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -28,6 +31,8 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
 /// How many commands one transaction takes.
 const BATCH_MAX: usize = 1_024;
+/// How many rows one transaction takes.
+const ROWS_MAX: usize = 4_096;
 /// How long rows are collected before they are written.
 const COLLECT: Duration = Duration::from_millis(20);
 /// How many rows are written before whoever waits for this core is let go first: nobody waits for these rows, and requests do
@@ -75,10 +80,17 @@ pub(super) struct Writer {
     stale: bool,
     /// Requests whose reservation was made for someone who had left in the meantime.
     orphans: Vec<String>,
+    /// What the connection is set to.
+    durability: Durability,
     /// None in memory.
     spool: Option<Arc<Spool>>,
     /// Rows that are acknowledged and not written yet: more than none only after a failure.
     rows: Vec<Row>,
+    /// Rows that have no line in the spool, each with its place among those that may be pending.
+    loose: Vec<(Box<Attempt>, Option<OwnedSemaphorePermit>)>,
+    /// Whether the spool had more rows than one transaction takes.
+    more: bool,
+    complaints: Throttle<&'static str>,
     turns: Turns,
     /// Whether the last transaction failed, for whoever asks how the database is.
     failing: Arc<AtomicBool>,
@@ -100,31 +112,29 @@ impl Writer {
     /// reserved.
     pub(super) fn new(
         connection: Connection,
-        spool: Option<(Arc<Spool>, Vec<Attempt>)>,
+        spool: Option<Arc<Spool>>,
         turns: Turns,
         failing: Arc<AtomicBool>,
         lock: Option<FileLock>,
     ) -> Result<(Self, Resolved)> {
-        let (spool, left) = spool.unzip();
-        let left = left.unwrap_or_default();
         let mut held = held(&connection)?;
+        if let Some(spool) = &spool {
+            bring_in(&connection, &mut held, spool)?;
+        }
         let mut batch = Batch::begin(&connection, &mut held)?;
-        left.iter().try_for_each(|row| batch.record(row))?;
         let resolved = batch.resolve()?;
         batch.commit()?;
-        if let Some(spool) = &spool {
-            let failed =
-                |problem| StoreError::Database(format!("cannot empty the rows: {problem}"));
-            spool.clear().map_err(failed)?;
-        }
-        let (orphans, rows) = (Vec::new(), Vec::new());
         let writer = Self {
             connection,
             held,
             stale: false,
-            orphans,
+            orphans: Vec::new(),
+            durability: Durability::Kill,
             spool,
-            rows,
+            rows: Vec::new(),
+            loose: Vec::new(),
+            more: false,
+            complaints: Throttle::default(),
             turns,
             failing,
             _lock: lock,
@@ -141,12 +151,15 @@ impl Writer {
         }
         // Those who have a turn are still served, nobody else gets one.
         self.turns.close();
+        if let Some(spool) = &self.spool {
+            spool.stop();
+        }
         let deadline = Instant::now() + LAST_WORDS;
         loop {
             let asked = inbox.recv_timeout(Duration::from_millis(1)).ok();
             self.serve(asked.into_iter().collect(), &mut closers);
-            let is_done =
-                self.turns.taken() <= self.rows.len() && (self.orphans.is_empty() || self.stale);
+            let is_idle = self.orphans.is_empty() && !self.more;
+            let is_done = self.turns.taken() <= self.loose.len() && (is_idle || self.stale);
             if is_done || Instant::now() > deadline {
                 break;
             }
@@ -156,12 +169,12 @@ impl Writer {
             checkpointer.end();
         }
         let kept = self.spool.as_ref().map_or(0, |spool| spool.close());
-        let lost = self.rows.iter().filter(|row| row.is_loose()).count();
-        if kept + lost > 0 {
+        let lost = self.loose.len();
+        if kept > 0 || lost > 0 {
             tracing::error!(
                 rows_beside = kept,
                 rows_lost = lost,
-                "the database took no more rows; those beside it, in the files -rows-0 and -rows-1, are for the next start"
+                "the database took no more rows; those beside it, in the files -rows-0 and so on, are for the next start"
             );
         }
         drop(self);
@@ -172,10 +185,12 @@ impl Writer {
 
     /// What to do next, once there is something; none when nobody is left who could ask.
     fn next(&self, inbox: &Receiver<Asked>) -> Option<Vec<Asked>> {
-        let first = if self.rows.is_empty() && self.orphans.is_empty() {
+        let is_idle = self.rows.is_empty() && self.loose.is_empty() && self.orphans.is_empty();
+        let first = if is_idle && !self.more {
             Some(inbox.recv().ok()?)
         } else {
-            // Orphans are released at once; after a failure, everything is tried again with what is asked next.
+            // Orphans are released at once, and rows that are left are written; after a failure, everything is tried again
+            // with what is asked next.
             let patience = if self.stale { AGAIN } else { Duration::ZERO };
             match self.news(inbox, Instant::now() + patience) {
                 Ok(asked) => Some(asked),
@@ -230,7 +245,7 @@ impl Writer {
             match command {
                 // From here on it is kept until the database takes it, whatever its recorder is told.
                 Command::Record(attempt, reply) => {
-                    self.rows.push(Row::loose(attempt, turn));
+                    self.loose.push((attempt, turn));
                     recorders.push(reply);
                     continue;
                 }
@@ -241,8 +256,10 @@ impl Writer {
             }
             turns.push(turn);
         }
-        if let Some(spool) = &self.spool {
-            spool.take(&mut self.rows);
+        self.take_rows();
+        let must_all_be_in = writes.iter().any(|write| matches!(write, Command::Flush(_)));
+        while must_all_be_in && self.more && self.write(Vec::new()).is_ok() {
+            self.take_rows();
         }
         let written = self.write(writes);
         for reply in recorders {
@@ -251,16 +268,31 @@ impl Writer {
         reads.into_iter().for_each(|read| read(&self.connection));
     }
 
+    /// Takes rows from the spool, as many as one transaction is for.
+    fn take_rows(&mut self) {
+        let Some(spool) = &self.spool else { return };
+        if let Err(problem) = spool.take(&mut self.rows, ROWS_MAX) {
+            // Tried again later, like all that fails.
+            self.stale = true;
+            if let Some(left_out) = self.complaints.admit("read", tokio::time::Instant::now()) {
+                tracing::error!(%problem, left_out, "rows beside the database cannot be read");
+            }
+        }
+        self.more = spool.waiting() > 0;
+    }
+
     /// Writes the rows that wait and does what is asked; says what went wrong.
     fn write(&mut self, commands: Vec<Command>) -> std::result::Result<(), String> {
         let orphans = std::mem::take(&mut self.orphans);
-        if commands.is_empty() && orphans.is_empty() && self.rows.is_empty() {
+        let has_rows = !self.rows.is_empty() || !self.loose.is_empty();
+        if commands.is_empty() && orphans.is_empty() && !has_rows {
             return Ok(());
         }
         let answers = self.transact(&commands, &orphans);
         self.failing.store(answers.is_err(), Ordering::Relaxed);
         match answers {
             Ok(answers) => {
+                self.loose.clear();
                 let rows = std::mem::take(&mut self.rows);
                 if let Some(spool) = &self.spool {
                     spool.written(rows);
@@ -275,11 +307,31 @@ impl Writer {
                 self.orphans = orphans;
                 self.roll_back();
                 let problem = problem.to_string();
-                let (commands_failed, rows_kept) = (commands.len(), self.rows.len());
-                tracing::error!(%problem, commands_failed, rows_kept, "the store could not write");
+                self.complain(&problem, commands.len());
                 commands.into_iter().for_each(|command| refuse(command, &problem));
                 Err(problem)
             }
+        }
+    }
+
+    /// Says that the database takes nothing, and brings the rows beside it to the disk: they may be the only copy for long.
+    fn complain(&self, problem: &str, commands_failed: usize) {
+        let unsynced = self.spool.as_ref().and_then(|spool| spool.sync().err());
+        let Some(left_out) = self.complaints.admit("write", tokio::time::Instant::now()) else {
+            return;
+        };
+        let rows_beside = self.spool.as_ref().map_or(0, |spool| spool.ahead());
+        let rows_in_memory = self.loose.len();
+        tracing::error!(
+            %problem,
+            commands_failed,
+            rows_beside,
+            rows_in_memory,
+            left_out,
+            "the store could not write; rows are kept and tried again"
+        );
+        if let Some(problem) = unsynced {
+            tracing::error!(%problem, "rows beside the database could not be synced");
         }
     }
 
@@ -298,17 +350,33 @@ impl Writer {
             self.held = held(&self.connection)?;
             self.stale = false;
         }
+        self.make_durable(commands)?;
         let mut batch = Batch::begin(&self.connection, &mut self.held)?;
         orphans.iter().try_for_each(|request| batch.release(request))?;
         for some in self.rows.chunks(AT_A_STRETCH) {
             some.iter().try_for_each(|row| batch.record(&row.attempt))?;
             std::thread::yield_now();
         }
+        self.loose.iter().try_for_each(|(attempt, _)| batch.record(attempt))?;
         let answers = commands.iter().map(|command| apply(&mut batch, command)).collect();
         let answers: Result<Vec<_>> = answers;
         let answers = answers?;
         batch.commit()?;
         Ok(answers)
+    }
+
+    /// Has the next transaction outlive what these commands must outlive.
+    fn make_durable(&mut self, commands: &[Command]) -> Result<()> {
+        let is_change = |command: &Command| matches!(command, Command::Change(..));
+        let durability = match commands.iter().any(is_change) {
+            true => Durability::PowerLoss,
+            false => Durability::Kill,
+        };
+        if durability != self.durability {
+            durability.set(&self.connection)?;
+            self.durability = durability;
+        }
+        Ok(())
     }
 
     fn answer(&mut self, command: Command, answer: Answer) {
@@ -327,6 +395,23 @@ impl Writer {
             // `apply` gives each command its own kind of answer.
             (command, _) => refuse(command, "internal: an answer to another question"),
         }
+    }
+}
+
+/// Brings in the rows that an earlier process left, some at a time.
+fn bring_in(connection: &Connection, held: &mut Held, spool: &Spool) -> Result<()> {
+    let unreadable =
+        |problem| StoreError::Database(format!("the rows beside it cannot be read: {problem}"));
+    loop {
+        let mut rows = Vec::new();
+        spool.take(&mut rows, ROWS_MAX).map_err(unreadable)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::begin(connection, held)?;
+        rows.iter().try_for_each(|row| batch.record(&row.attempt))?;
+        batch.commit()?;
+        spool.written(rows);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fairgate_store::{Attempt, LedgerQuery, Outcome, Reservation, Store, StoreOptions};
 
-use crate::database::{Database, on_every_database};
+use crate::database::{Database, on_every_database, open_next, options};
 use crate::rows::{NOW, after, attempt, budgets, day, key, reservation, retried, tenant};
 
 on_every_database!(killed_under_load);
@@ -16,10 +16,11 @@ on_every_database!(killed_under_load);
 const URL: &str = "FAIRGATE_STORE_CHILD_URL";
 const KEY: &str = "FAIRGATE_STORE_CHILD_KEY";
 const ROUND: &str = "FAIRGATE_STORE_CHILD_ROUND";
+const SPOOL: &str = "FAIRGATE_STORE_CHILD_SPOOL";
 const LEASE: Duration = Duration::from_millis(600);
 const RESERVED: u64 = 50;
 
-fn say(words: &str) {
+pub(crate) fn say(words: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{words}").and_then(|()| out.flush()).expect("the parent listens");
 }
@@ -32,8 +33,9 @@ fn child() {
     let (key, round) = (std::env::var(KEY).unwrap(), std::env::var(ROUND).unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let options = StoreOptions { lease: LEASE, ..StoreOptions::default() };
-        let (store, _) = Store::open(&url, options).await.unwrap();
+        let spool = std::env::var_os(SPOOL).map(Into::into);
+        let options = StoreOptions { lease: LEASE, spool, ..options() };
+        let store = open_next(&url, options).await;
         let loops = (0..16).map(|worker| {
             tokio::spawn(work(store.clone(), key.clone(), format!("{round}-{worker}")))
         });
@@ -78,6 +80,7 @@ fn run_and_kill(database: &Database, key: &str, round: u32, lines: usize) -> Ack
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["crash::child", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(URL, &database.url)
+        .env(SPOOL, database.spool(0))
         .env(KEY, key)
         .env(ROUND, round.to_string())
         .stdin(Stdio::null())
@@ -110,7 +113,7 @@ fn run_and_kill(database: &Database, key: &str, round: u32, lines: usize) -> Ack
 }
 
 /// All rows, by way of the requests that there may be: the ledger lists a thousand at a time.
-async fn all_rows(store: &Store) -> Vec<Attempt> {
+pub(crate) async fn all_rows(store: &Store) -> Vec<Attempt> {
     let mut rows = Vec::new();
     let mut until = None;
     loop {

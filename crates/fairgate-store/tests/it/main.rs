@@ -6,10 +6,12 @@
     reason = "tests say what they found, and fail by panicking"
 )]
 
+mod away;
 mod budgets;
 mod crash;
 mod database;
 mod directory;
+mod full_disk;
 mod ledger;
 mod model;
 mod postgres_only;
@@ -17,3 +19,4 @@ mod rows;
 mod server;
 mod speed;
 mod sqlite_only;
+mod synced;

@@ -1,5 +1,6 @@
 //! What only PostgreSQL can be asked: several gateways on one database, and a server that goes away.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fairgate_store::{Attempt, Limits, Outcome, Store, StoreError, StoreOptions};
@@ -7,7 +8,7 @@ use fairgate_store::{Attempt, Limits, Outcome, Store, StoreError, StoreOptions};
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
 use crate::rows::{NOW, attempt, budgets, day, key, reservation, tenant};
-use crate::server::server;
+use crate::server::{number, server};
 
 /// Breaks all connections to a database, as a restart would.
 async fn disconnect(database: &Database) {
@@ -52,6 +53,10 @@ fn gateways_that_share_a_budget_never_get_over() {
             let (used, reserved) = asked.await.unwrap();
             expected = (expected.0 + used, expected.1 + reserved);
         }
+        // Whoever reads brings in its own rows, not those of others.
+        for store in &stores {
+            day(store, "chat").await;
+        }
         let standing = day(&stores[1], "chat").await;
         assert_eq!(standing, expected);
         assert!(standing.0 + standing.1 <= 2_000, "{standing:?}");
@@ -68,9 +73,10 @@ fn gateways_that_share_a_budget_never_get_over() {
 fn many_gateways_can_start_at_once() {
     run(Kind::Postgres, |database| async move {
         let starts: Vec<_> = (0..8)
-            .map(|_| {
-                let url = database.url.clone();
-                tokio::spawn(async move { Store::open(&url, StoreOptions::default()).await })
+            .map(|number| {
+                let (url, spool) = (database.url.clone(), Some(database.spool(number)));
+                let options = StoreOptions { spool, ..StoreOptions::default() };
+                tokio::spawn(async move { Store::open(&url, options).await })
             })
             .collect();
         for start in starts {
@@ -98,12 +104,13 @@ fn abandoned_reservations_are_resolved_once_and_the_paused_process_corrects_them
         // It comes back: what it settles is settled once, and as it really was.
         let real = attempt("r5", "chat", "k", 3);
         paused.record(real.clone()).await.unwrap();
-        assert_eq!(day(&other, "chat").await, (6_993, 0));
+        assert_eq!(day(&paused, "chat").await, (6_993, 0));
         assert_eq!(of_request(&one, "r5").await, [real]);
         let retried = crate::rows::retried("r6", "chat", "k", 1);
         let last = Attempt { attempt: 2, ..attempt("r6", "chat", "k", 4) };
         paused.record(retried).await.unwrap();
         paused.record(last).await.unwrap();
+        assert_eq!(day(&paused, "chat").await, (6_988, 0));
         assert_eq!(day(&other, "chat").await, (6_988, 0));
         let rows = of_request(&one, "r6").await;
         assert!(rows.iter().map(|row| (row.attempt, row.last)).eq([(2, true), (1, false)]));
@@ -206,10 +213,7 @@ fn a_server_that_is_away_is_told_and_rows_wait_for_it() {
         tenant(&store, "chat", budgets(Some(1_000), None)).await;
         allow_connections(&database, false).await;
         disconnect(&database).await;
-        let row = tokio::spawn({
-            let store = store.clone();
-            async move { store.record(attempt("r", "chat", "k", 5)).await }
-        });
+        store.record(attempt("r", "chat", "k", 5)).await.unwrap();
         let away = |it: Result<(), StoreError>| match it {
             Err(StoreError::Database(problem)) => {
                 assert!(problem.contains("PostgreSQL"), "{problem}")
@@ -222,9 +226,8 @@ fn a_server_that_is_away_is_told_and_rows_wait_for_it() {
         let add = fairgate_store::Change::AddGroup { name: "g".to_owned(), weight: 1 };
         away(store.change("test", NOW, add).await.map(drop));
         assert!(matches!(database.try_open().await, Err(StoreError::Database(_))));
-        assert!(!row.is_finished());
+        assert_eq!(store.rows_waiting(), 1);
         allow_connections(&database, true).await;
-        row.await.unwrap().unwrap();
         tokio::time::timeout(Duration::from_secs(10), async {
             while store.ping().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -233,6 +236,41 @@ fn a_server_that_is_away_is_told_and_rows_wait_for_it() {
         .await
         .expect("it comes back");
         assert_eq!(day(&store, "chat").await, (5, 0));
+    });
+}
+
+/// A row that the database refuses for what is in it holds up no other; where it refuses all, all are kept.
+#[test]
+fn a_row_that_is_refused_is_kept_apart() {
+    run(Kind::Postgres, |database| async move {
+        let store = database.open().await;
+        tenant(&store, "chat", budgets(Some(1_000), None)).await;
+        let check = |name: &str, what: &str| {
+            format!("ALTER TABLE attempts ADD CONSTRAINT {name} CHECK ({what}) NOT VALID")
+        };
+        let run = async |sql: String| drop(server().run(&database.name, &sql).await);
+        run(check("nothing", "false")).await;
+        for request in ["a", "poison", "b"] {
+            let mut row = attempt(request, "chat", "k", 1);
+            row.model = request.to_owned();
+            store.record(row).await.unwrap();
+        }
+        let refused = store.budgets("chat", None, NOW).await;
+        assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
+        assert_eq!(store.rows_waiting(), 3);
+        run(check("no_poison", "model <> 'poison'")).await;
+        run("ALTER TABLE attempts DROP CONSTRAINT nothing".to_owned()).await;
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while store.rows_waiting() > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("the other rows come in");
+        assert_eq!(day(&store, "chat").await, (2, 0));
+        assert!(of_request(&store, "poison").await.is_empty());
+        let kept = std::fs::read_to_string(database.spool(0).join("rows-refused")).unwrap();
+        assert!(kept.contains("\"poison\"") && kept.lines().count() == 1, "{kept}");
     });
 }
 
@@ -248,9 +286,11 @@ fn a_newer_database_is_left_alone() {
 
 #[test]
 fn bad_addresses_are_told_without_their_password() {
-    run(Kind::Postgres, |_| async move {
+    run(Kind::Postgres, |database| async move {
         let open = async |url: &str| {
-            Store::open(url, StoreOptions::default()).await.expect_err("no store").to_string()
+            let options =
+                StoreOptions { spool: Some(database.spool(0)), ..StoreOptions::default() };
+            Store::open(url, options).await.expect_err("no store").to_string()
         };
         let told = open("postgres://u:hunter2@localhost/db?sslmode=prefer").await;
         assert!(told.contains("verify-full") && !told.contains("hunter2"), "{told}");
@@ -269,18 +309,18 @@ fn over_tls_with_a_certificate_that_is_verified() {
         let certificate = server().folder.join("data/server.crt");
         let url =
             |host: &str, rest: &str| format!("postgres://fairgate@{host}:{port}/{name}?{rest}");
-        let open = async |url: String| Store::open(&url, StoreOptions::default()).await;
+        let open = async |url: String| {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let spool = Some(database.spool(NEXT.fetch_add(1, Ordering::Relaxed)));
+            Store::open(&url, StoreOptions { spool, ..StoreOptions::default() }).await
+        };
         let trusted = format!("sslmode=verify-full&sslrootcert={}", certificate.display());
         let (store, _) = open(url("localhost", &trusted)).await.unwrap();
-        store.record(attempt("r", "chat", "k", 1)).await.unwrap();
+        store.ping().await.unwrap();
         let sql = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                    WHERE ssl AND application_name = 'fairgate' AND datname = current_database()";
         let answer = server().run(name, sql).await;
-        let encrypted = answer.iter().find_map(|message| match message {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse::<u32>().ok(),
-            _ => None,
-        });
-        assert!(encrypted.unwrap() >= 2, "{answer:?}");
+        assert!(number(&answer) >= Some(2), "{answer:?}");
         // Another name, or a certificate that nobody vouches for.
         for bad in [url("127.0.0.1", &trusted), url("localhost", "sslmode=require")] {
             assert!(matches!(open(bad).await, Err(StoreError::Database(_))));

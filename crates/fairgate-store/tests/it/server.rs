@@ -21,8 +21,15 @@ pub(crate) fn server() -> &'static Server {
     SERVER.get_or_init(Server::start)
 }
 
+/// A server that stands still would not even stop.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.go_on();
+    }
+}
+
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let programs = programs().expect(
             "these tests need PostgreSQL's server: `cargo xtask test` installs it, and so does \
              `apt-get install postgresql`",
@@ -68,6 +75,30 @@ impl Server {
         answer
     }
 
+    /// Has all of the server stand still, as a machine does that is cut off: connections stay, and nothing is answered.
+    pub(crate) fn stand_still(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        // The first of them starts all others, so it stops first, or a new one would get away.
+        let file = std::fs::read_to_string(self.folder.join("data/postmaster.pid"));
+        let first = file.unwrap_or_default().lines().next().unwrap_or_default().to_owned();
+        kill(signal, std::slice::from_ref(&first));
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let all = all.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_child = |id: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+            let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+            rest.split_whitespace().nth(1) == Some(&first)
+        };
+        kill(signal, &all.filter(is_child).collect::<Vec<_>>());
+    }
+
     /// A fresh, empty database; its name.
     pub(crate) async fn database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -77,6 +108,20 @@ impl Server {
     }
 }
 
+fn kill(signal: &str, ids: &[String]) {
+    // One of them may have ended in the meantime.
+    let _ = Command::new("kill").arg(signal).args(ids).status().expect("kill starts");
+}
+
+/// The number that a statement gave.
+pub(crate) fn number(answer: &[tokio_postgres::SimpleQueryMessage]) -> Option<u32> {
+    answer.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    })
+}
+
+/// Whether this is root.
 fn is_root() -> bool {
     let us = std::fs::metadata("/proc/self").unwrap();
     std::os::unix::fs::MetadataExt::uid(&us) == 0

@@ -67,6 +67,9 @@ fn redrawn(text: &str) -> String {
 /// All pools with their flows.
 fn told(live: &Value) -> Result<String> {
     let mut out = Vec::new();
+    if let Some(line) = ledger(&live["ledger"]) {
+        writeln!(out, "{line}\n")?;
+    }
     for pool in live["pools"].as_array().into_iter().flatten() {
         writeln!(
             out,
@@ -84,6 +87,17 @@ fn told(live: &Value) -> Result<String> {
         writeln!(out)?;
     }
     Ok(String::from_utf8(out)?)
+}
+
+/// What is not as it should be with the ledger. Some rows are always on their way to the database.
+fn ledger(ledger: &Value) -> Option<String> {
+    const MANY: u64 = 10_000;
+    let number = |field: &str| ledger[field].as_u64().unwrap_or(0);
+    let (waiting, without) = (number("rows_waiting"), number("answers_without_row"));
+    let waiting = (waiting >= MANY).then(|| format!("{waiting} rows are not in the database yet"));
+    let without = (without > 0).then(|| format!("{without} answers were given out without a row"));
+    let told: Vec<_> = waiting.into_iter().chain(without).collect();
+    (!told.is_empty()).then(|| format!("ledger: {}", told.join("; ")))
 }
 
 /// The groups of a pool with their tenants.
@@ -292,6 +306,18 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
 
 ";
         assert_eq!(told(&live).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_ledger_is_told_first() {
+        let told = |waiting: u64, without: u64| {
+            let ledger = json!({"rows_waiting": waiting, "answers_without_row": without});
+            told(&json!({"ledger": ledger, "pools": []})).unwrap()
+        };
+        assert_eq!(told(500, 0), "");
+        assert_eq!(told(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");
+        let both = "ledger: 20000 rows are not in the database yet; 3 answers were given out without a row\n\n";
+        assert_eq!(told(20_000, 3), both);
     }
 
     #[test]

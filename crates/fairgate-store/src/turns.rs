@@ -12,20 +12,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A turn for each command and row that may be pending; each gives its own back once it is done with.
 #[derive(Clone, Debug)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     turns: Arc<Semaphore>,
     all: usize,
 }
 
 impl Turns {
-    pub(super) fn new(all: usize) -> Self {
+    pub(crate) fn new(all: usize) -> Self {
         let all = all.clamp(1, Semaphore::MAX_PERMITS);
         Self { turns: Arc::new(Semaphore::new(all)), all }
     }
 
+    /// A turn, where there is one at once.
+    pub(crate) fn try_next(&self) -> Option<OwnedSemaphorePermit> {
+        self.turns.clone().try_acquire_owned().ok()
+    }
+
     /// Waits for a turn; it is an error that none comes.
-    pub(super) async fn next(&self) -> Result<OwnedSemaphorePermit, StoreError> {
-        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
+    pub(crate) async fn next(&self) -> Result<OwnedSemaphorePermit, StoreError> {
+        if let Some(turn) = self.try_next() {
             return Ok(turn);
         }
         match tokio::time::timeout(PATIENCE, self.turns.clone().acquire_owned()).await {
@@ -39,16 +44,16 @@ impl Turns {
     }
 
     /// Nobody gets a turn any more.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.turns.close();
     }
 
-    pub(super) fn are_closed(&self) -> bool {
+    pub(crate) fn are_closed(&self) -> bool {
         self.turns.is_closed()
     }
 
     /// How many have a turn.
-    pub(super) fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.all - self.turns.available_permits()
     }
 }

@@ -1,0 +1,198 @@
+//! One file of lines.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::line::{self, Line};
+use crate::ledger::Attempt;
+use crate::private::private;
+
+/// How many bytes a file must take to be taken for writable again: more than a row's line mostly has.
+pub(super) const PROBE: [u8; 4096] = [b' '; 4096];
+
+/// A file that is written at its end.
+pub(super) trait Tail: Send + Sync + std::fmt::Debug {
+    fn append(&self, bytes: &[u8]) -> io::Result<()>;
+    fn cut(&self, length: u64) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Tail for File {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        (&*self).write_all(bytes)
+    }
+
+    fn cut(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// A file of lines, and how many of them are not in the database.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn Tail>,
+    /// All whole lines together, in bytes.
+    pub(super) bytes: u64,
+    /// How many of its rows are not in the database.
+    pub(super) rows: usize,
+    /// Something may stand behind its last whole line.
+    torn: bool,
+}
+
+impl Segment {
+    /// A new, empty file.
+    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
+        let file = private().create_new(true).append(true).open(&path)?;
+        Ok(Self::of(path, Arc::new(file)))
+    }
+
+    pub(super) fn of(path: PathBuf, file: Arc<dyn Tail>) -> Self {
+        Self { path, file, bytes: 0, rows: 0, torn: false }
+    }
+
+    /// A file that an earlier process left. Also says how many of its lines are not whole.
+    pub(super) fn left(path: PathBuf) -> io::Result<(Self, usize)> {
+        let file = private().create(false).append(true).open(&path)?;
+        let (mut bytes, mut rows, mut damaged) = (0, 0, 0);
+        for line in BufReader::new(&file).split(b'\n') {
+            let line = line?;
+            bytes += line.len() as u64 + 1;
+            match line::read(&line) {
+                Line::Row(_) => rows += 1,
+                Line::NotWhole => damaged += 1,
+                Line::Foreign => {
+                    let problem = format!(
+                        "{} has rows of another version of fairgate; start that one once and stop it",
+                        path.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                }
+            }
+        }
+        Ok((Self { path, file: Arc::new(file), bytes, rows, torn: true }, damaged))
+    }
+
+    /// Appends a line: all of it, or none that would be read.
+    pub(super) fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        self.mend()?;
+        self.torn = true;
+        self.file.append(line)?;
+        self.torn = false;
+        self.bytes += line.len() as u64;
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Tries whether it takes a line, and leaves it as it was.
+    pub(super) fn probe(&mut self) -> io::Result<()> {
+        self.mend()?;
+        self.torn = true;
+        self.file.append(&PROBE)?;
+        self.mend()
+    }
+
+    /// What was written of an earlier line would spoil the next one.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.cut(self.bytes)?;
+            self.torn = false;
+        }
+        Ok(())
+    }
+}
+
+/// Reads at most `max` rows from `offset` to `end`; says where the next one begins.
+pub(super) fn read_back(
+    path: &Path,
+    offset: u64,
+    end: u64,
+    max: usize,
+) -> io::Result<(Vec<Attempt>, u64)> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut lines = BufReader::new(file.take(end - offset));
+    let (mut rows, mut at, mut line) = (Vec::new(), offset, Vec::new());
+    while rows.len() < max {
+        line.clear();
+        let bytes = lines.read_until(b'\n', &mut line)?;
+        if bytes == 0 {
+            // Its last line may lack its newline.
+            return Ok((rows, end));
+        }
+        at += bytes as u64;
+        if let Line::Row(row) = line::read(line.strip_suffix(b"\n").unwrap_or(&line)) {
+            rows.push(*row);
+        }
+    }
+    Ok((rows, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    /// A disk that takes so many bytes more, and can be told not to cut.
+    #[derive(Debug, Default)]
+    struct Narrow {
+        bytes: Mutex<Vec<u8>>,
+        room: AtomicUsize,
+        stuck: AtomicBool,
+    }
+
+    impl Tail for Narrow {
+        fn append(&self, bytes: &[u8]) -> io::Result<()> {
+            let room = self.room.load(Relaxed);
+            let fits = bytes.len().min(room);
+            self.bytes.lock().unwrap().extend(&bytes[..fits]);
+            self.room.store(room - fits, Relaxed);
+            if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+
+        fn cut(&self, length: u64) -> io::Result<()> {
+            if self.stuck.load(Relaxed) {
+                return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+            }
+            self.bytes.lock().unwrap().truncate(usize::try_from(length).unwrap());
+            Ok(())
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_spoils_no_acknowledged_line() {
+        let disk = Arc::new(Narrow::default());
+        let mut segment = Segment::of(PathBuf::new(), disk.clone());
+        let line = |text: &str| format!("{text}\n").into_bytes();
+        disk.room.store(8, Relaxed);
+        segment.append(&line("first")).unwrap();
+        segment.append(&line("second")).unwrap_err();
+        // It stays torn for as long as it cannot be cut, and takes nothing.
+        disk.stuck.store(true, Relaxed);
+        disk.room.store(100, Relaxed);
+        segment.append(&line("third")).unwrap_err();
+        disk.stuck.store(false, Relaxed);
+        segment.append(&line("fourth")).unwrap();
+        assert_eq!(*disk.bytes.lock().unwrap(), b"first\nfourth\n");
+        assert_eq!(segment.rows, 2);
+        // Trying whether it takes more leaves nothing behind, whatever comes of it.
+        segment.probe().unwrap_err();
+        disk.room.store(10_000, Relaxed);
+        segment.probe().unwrap();
+        segment.append(&line("fifth")).unwrap();
+        assert_eq!(*disk.bytes.lock().unwrap(), b"first\nfourth\nfifth\n");
+        assert_eq!(segment.rows, 3);
+    }
+}
