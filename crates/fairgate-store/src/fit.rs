@@ -50,6 +50,7 @@ impl Attempt {
         fit_number(&mut self.cached_tokens);
         fit_number(&mut self.output_tokens);
         fit_number(&mut self.charged);
+        fit_number(&mut self.occupied);
         fit_number(&mut self.waited_us);
         fit_number(&mut self.total_us);
         self.first_token_us.iter_mut().for_each(fit_number);
@@ -99,6 +100,7 @@ impl Reservation {
             outcome: Outcome::Lost,
             code: Some("lost".to_owned()),
             brownout: false,
+            occupied: self.tokens,
         }
     }
 }

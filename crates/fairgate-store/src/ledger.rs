@@ -61,6 +61,10 @@ pub struct Attempt {
     pub code: Option<String>,
     /// Whether its output was capped because it had waited long.
     pub brownout: bool,
+    /// What the scheduler counted for an attempt that did not complete, in tokens: more than what it was charged where the
+    /// worker was at fault. 0 where it completed.
+    #[serde(default)]
+    pub occupied: u64,
 }
 
 /// Where token numbers are from.

@@ -178,6 +178,7 @@ pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
         outcome: row.word::<Outcome>(24)?,
         code: row.text_or_null(25)?,
         brownout: row.flag(26)?,
+        occupied: row.count(27)?,
     })
 }
 

@@ -76,6 +76,8 @@ pub(super) struct AttemptBody {
     code: Option<String>,
     /// Whether its output was capped because it had waited long.
     brownout: bool,
+    /// What the scheduler counted for an attempt that did not complete, in tokens; 0 where it completed.
+    occupied: u64,
 }
 
 impl From<Attempt> for AttemptBody {
@@ -108,6 +110,7 @@ impl From<Attempt> for AttemptBody {
             outcome: outcome_name(row.outcome),
             code: row.code,
             brownout: row.brownout,
+            occupied: row.occupied,
         }
     }
 }

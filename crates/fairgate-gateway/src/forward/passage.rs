@@ -130,6 +130,8 @@ struct Bill {
     charged: u64,
     /// What the scheduler counts.
     counted: u64,
+    /// The same, where it did not complete.
+    occupied: u64,
 }
 
 impl Passage {
@@ -288,6 +290,7 @@ impl Passage {
             outcome: end.outcome,
             code: end.code.map(Into::into),
             brownout: self.brownout,
+            occupied: bill.occupied,
         }
     }
 
@@ -305,15 +308,16 @@ impl Passage {
         let now = Instant::now();
         if is_whole(end) {
             pool.occupation.completed(tenant, metered, held, now);
-            return Bill { usage, source: Some(source), charged: metered, counted: metered };
+            let source = Some(source);
+            return Bill { usage, source, charged: metered, counted: metered, occupied: 0 };
         }
         let occupied = pool.occupation.price(tenant, held, setup.config.cost.output_default, now);
         let counted = metered.max(occupied);
         if flight.fault == Fault::Worker || flight.has_broken() {
-            return Bill { counted, ..Bill::default() };
+            return Bill { counted, occupied: counted, ..Bill::default() };
         }
         let source = if occupied > metered { UsageSource::Occupied } else { source };
-        Bill { usage, source: Some(source), charged: counted, counted }
+        Bill { usage, source: Some(source), charged: counted, counted, occupied: counted }
     }
 
     /// The tokens of an attempt that was sent: at least its input, for that was read.

@@ -401,5 +401,6 @@ fn row(request: &str, started_at: UnixMicros) -> Attempt {
         outcome: Outcome::Completed,
         code: None,
         brownout: false,
+        occupied: 0,
     }
 }

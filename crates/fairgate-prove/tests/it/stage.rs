@@ -271,6 +271,7 @@ impl<'a> Stage<'a> {
             outcome,
             code: None,
             brownout: false,
+            occupied: 0,
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) struct Attempts<'a> {
     outcomes: Vec<&'a str>,
     codes: Vec<Option<&'a str>>,
     brownouts: Vec<bool>,
+    occupied: Vec<i64>,
 }
 
 impl<'a> FromIterator<&'a Attempt> for Attempts<'a> {
@@ -74,9 +75,10 @@ impl<'a> Attempts<'a> {
         self.outcomes.push(row.outcome.word());
         self.codes.push(row.code.as_deref());
         self.brownouts.push(row.brownout);
+        self.occupied.push(signed(row.occupied));
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 27] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 28] {
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
             &self.requests,
@@ -106,6 +108,7 @@ impl<'a> Attempts<'a> {
             &self.outcomes,
             &self.codes,
             &self.brownouts,
+            &self.occupied,
         ]
     }
 }

@@ -11,7 +11,7 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
     ") SELECT * FROM UNNEST($1::text[], $2::bigint[], $3::boolean[], $4::bigint[], $5::text[], $6::text[], $7::text[], \
      $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
-     $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[]) \
+     $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 

@@ -117,6 +117,7 @@ impl<'a> Batch<'a> {
                 attempt.outcome.word(),
                 attempt.code,
                 attempt.brownout,
+                signed(attempt.occupied),
             ],
         )?;
         Ok(rows > 0)

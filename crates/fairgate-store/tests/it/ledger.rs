@@ -39,6 +39,7 @@ async fn rows_are_read_back(database: Database) {
         status: 499,
         code: Some("client_left".to_owned()),
         brownout: true,
+        occupied: 22,
         attempt: 1,
         ..attempt("rare", "chät", "key-2", 0)
     };

@@ -43,6 +43,7 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         outcome: Outcome::Completed,
         code: None,
         brownout: false,
+        occupied: 0,
     }
 }
 

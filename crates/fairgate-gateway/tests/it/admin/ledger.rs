@@ -36,6 +36,7 @@ fn row(request: &str, tenant: &str, charged: u64) -> Attempt {
         outcome: Outcome::Completed,
         code: None,
         brownout: false,
+        occupied: 0,
     }
 }
 
@@ -81,7 +82,7 @@ async fn rows_are_listed_and_found_by_their_request() {
         "tenant": "chat", "key": "key-1", "agent": null, "session": null, "route": "/v1/chat/completions",
         "stream": false, "model": "sim", "pool": "sim", "worker": "sim", "estimate_tokens": 10, "input_tokens": 3,
         "cached_tokens": 1, "output_tokens": 4, "charged_tokens": 7, "usage": "reported", "waited_us": 5,
-        "first_token_us": 6, "total_us": 7, "status": 200, "outcome": "completed", "code": null, "brownout": false,
+        "first_token_us": 6, "total_us": 7, "status": 200, "outcome": "completed", "code": null, "brownout": false, "occupied": 0,
     });
     assert_eq!(rows["items"][0], expected);
     assert_eq!(it.get("/api/v1/attempts?since=24h").await.expect(200)["items"], json!([]));
