@@ -1,21 +1,23 @@
 //! The way of one request: checked, queued, granted, sent, streamed back, settled.
 //!
-//! `ask` and `body` look at what comes in; `passage` is the one guard that ends a request exactly once; `answer` carries
-//! what the upstream says. Statuses are decided in `refusal`.
+//! `ask`, `body` and `budget` look at what comes in; `verdict` says what to make of what an upstream did; `passage` is the
+//! one guard that ends a request exactly once; `answer` carries what the upstream says. Statuses are decided in `refusal`.
 
 mod answer;
 mod ask;
 mod body;
+mod budget;
 mod continued;
 mod headers;
 mod models;
 mod passage;
 mod rules;
 mod streamed;
+mod verdict;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Instant as StdInstant;
 
 use bytes::Bytes;
 use fairgate_config::OnStoreFailure;
@@ -23,7 +25,6 @@ use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::{Expected, Table};
 use fairgate_dialect::{Ask, Changes, Framing, Route, Usage};
-use fairgate_store::{Exhausted, Reservation, StoreError};
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -37,14 +38,15 @@ pub(crate) use self::streamed::Streamed;
 use self::answer::{Answer, Deadlines};
 use self::body::Taken;
 use self::passage::Passage;
+use self::verdict::{
+    Retry, Tried, Verdict, is_for_want_of_workers, judge, may_retry, until_one_is_tried,
+};
 use crate::app::App;
 use crate::pools::Model;
 use crate::refusal::{self, Refusal};
 use crate::reply::{Reply, ReplyBody, length, whole};
-use crate::upstream::{Blame, Failure, FailureKind, LaneBody, Outgoing, Standing, Upstream};
+use crate::upstream::{LaneBody, Outgoing, Upstream};
 
-/// A request that has failed on so many workers is taken to be the cause, and not tried again.
-const FAILURES_MAX: u8 = 2;
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
 /// Serves a request of one of the routes that go to an upstream.
@@ -111,13 +113,13 @@ async fn accept(
     let own = ask::own_names(&headers, &passage.caller)?;
     passage.pool = Some(model.pool.clone());
     (passage.agent, passage.session) = (own.agent, own.session);
-    let behind = continued::tokens_behind(&app, &passage.caller, ask, &limits)?;
+    let behind = continued::tokens_behind(&app, &passage.caller, ask, limits)?;
     let expected = expect(passage, &model, &body.bytes, setup.tokens).await;
     let expected = expected.with_more_input(behind);
     passage.expected = Some(expected);
     passage.estimate = setup.weights.charge(likely(expected));
     let cap = match passage.caller.budgeted {
-        true => Box::pin(budget(passage)).await?,
+        true => Box::pin(budget::look(passage)).await?,
         false => None,
     };
     let path = own_path(passage.route, uri.query());
@@ -159,31 +161,6 @@ async fn expect(passage: &Passage, model: &Model, body: &Bytes, table: Option<Ta
     })
 }
 
-/// Refuses where a budget is used up. Says the output cap of a request that states none.
-async fn budget(passage: &Passage) -> Result<Option<u64>, Refusal> {
-    let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok(None) };
-    let now = unix_now();
-    let caller = &passage.caller;
-    let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
-    let budgets =
-        budgets.map_err(|error| unavailable(passage, &error, "budgets cannot be read"))?;
-    if let Some(spent) = budgets.into_iter().find(|budget| budget.used >= budget.limit) {
-        let exhausted = Exhausted {
-            scope: spent.scope,
-            period: spent.period,
-            limit: spent.limit,
-            used: spent.used,
-            reserved: spent.reserved,
-            wanted: passage.estimate.max(1),
-            resets_at: spent.resets_at,
-        };
-        return Err(refusal::budget_exhausted(&exhausted, now));
-    }
-    let default = pool.setup().config.cost.max_tokens_default;
-    let states_none = passage.route.generates() && ask.max_tokens.is_none();
-    Ok(states_none.then(|| ask.capped(default)))
-}
-
 /// An upstream's answer, of which the head has come.
 struct Sent {
     answer: Response<LaneBody>,
@@ -199,22 +176,20 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
     let entered = app.limits.enter(&passage.caller, bytes, passage.estimate, StdInstant::now())?;
     passage.counted_in = true;
     let mut queued = Some(entered);
-    let mut tried: Vec<Arc<str>> = Vec::new();
-    // On how many workers it has failed; those that were never reached do not count.
-    let mut failed_on = 0_u8;
+    let mut tried = Tried::default();
     // What the last worker answered, and would be given if no other one can be had.
     let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
-        let boarded = match (board(passage, request, &tried).await, kept.take()) {
+        let boarded = match (board(passage, request, &tried.workers).await, kept.take()) {
             (Ok(boarded), _) => boarded,
             (Err(refusal), Some(answer)) if is_for_want_of_workers(&refusal) => return *answer,
             (Err(refusal), _) => return Err(refusal),
         };
         let Boarded { upstream, output } = boarded;
         drop(queued.take());
-        tried.push(upstream.name.clone());
+        tried.workers.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
-        let may_retry = failed_on + 1 < FAILURES_MAX && may_retry(passage, &tried);
+        let may_retry = may_retry(passage, &tried);
         let (outgoing, hide_usage) = outgoing(passage, request, output.cap, may_retry);
         let brownout = output.cap.filter(|_| output.brownout);
         passage.brownout = output.brownout;
@@ -223,8 +198,7 @@ async fn send(passage: &mut Passage, request: &mut Accepted) -> Result<Sent, Ref
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
         let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
-        let unreached = answered.as_ref().is_err_and(|failure| failure.kind.is_unreached());
-        failed_on += u8::from(!unreached);
+        tried.note(&answered);
         let Verdict { answer, retry } = judge(passage, answered);
         let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
         let Some(Retry { code, status }) = retry.filter(|_| may_retry) else { return answer };
@@ -257,7 +231,7 @@ async fn board(
     tried: &[Arc<str>],
 ) -> Result<Boarded, Refusal> {
     if passage.caller.budgeted {
-        Box::pin(reserve(passage, most(passage, request.cap))).await?;
+        Box::pin(budget::reserve(passage, budget::most(passage, request.cap))).await?;
     }
     loop {
         let pool = &request.model.pool;
@@ -300,33 +274,6 @@ async fn board(
     }
 }
 
-async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusal> {
-    let caller = &passage.caller;
-    let now = unix_now();
-    let reservation = Reservation {
-        request: (&*passage.id).into(),
-        group: (&*caller.group).into(),
-        tenant: (&*caller.tenant).into(),
-        key: (&*caller.key).into(),
-        model: passage.ask.as_ref().map(|ask| ask.model.clone()).unwrap_or_default(),
-        tokens,
-        at: now,
-    };
-    match passage.app.store.reserve(reservation).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, now)),
-        Err(error) => Err(unavailable(passage, &error, "tokens cannot be reserved")),
-    }
-}
-
-/// The database is away, and the request cannot go on without it.
-fn unavailable(passage: &Passage, error: &StoreError, what: &'static str) -> Refusal {
-    if let Some(left_out) = passage.app.complaints.admit(what, Instant::now()) {
-        tracing::error!(request = %passage.id, %error, left_out, "{what}");
-    }
-    refusal::store_unavailable()
-}
-
 /// The output of a request that has its slot. `own_cap` is what it has for its budget's sake.
 fn output(passage: &Passage, own_cap: Option<u64>) -> Output {
     let unchanged = Output { cap: own_cap, brownout: false };
@@ -343,19 +290,6 @@ fn output(passage: &Passage, own_cap: Option<u64>) -> Output {
         }
         _ => unchanged,
     }
-}
-
-/// The most that a request may be charged, under this cap on each of its answers.
-fn most(passage: &Passage, cap: Option<u64>) -> u64 {
-    let (Some(pool), Some(ask), Some(expected)) = (&passage.pool, &passage.ask, passage.expected)
-    else {
-        return passage.estimate;
-    };
-    let output = match cap.or(ask.max_tokens) {
-        Some(each) => each.saturating_mul(ask.choices),
-        None => expected.output,
-    };
-    pool.setup().weights.charge(Usage { input: expected.input_max, cached: 0, output })
 }
 
 /// What is sent: the body as it came, but for what a rule must change. And whether usage was asked for on the
@@ -394,87 +328,6 @@ fn outgoing(
     let path = request.path.clone();
     let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)
-}
-
-/// What to make of what an upstream did.
-struct Verdict {
-    /// What the client gets.
-    answer: Result<Response<LaneBody>, Refusal>,
-    /// Why another worker may try instead.
-    retry: Option<Retry>,
-}
-
-/// How the ledger calls an attempt after which another one follows.
-struct Retry {
-    code: &'static str,
-    status: u16,
-}
-
-fn judge(passage: &mut Passage, answered: Result<Response<LaneBody>, Failure>) -> Verdict {
-    let answer = match answered {
-        Ok(answer) => answer,
-        Err(failure) => return failed(passage, &failure),
-    };
-    let worker = passage.flight.as_ref().map(|flight| flight.worker.upstream.name.clone());
-    let as_failure = |kind| Failure { kind, worker: worker.unwrap_or_else(|| "-".into()) };
-    let status = answer.status().as_u16();
-    let retry = Some(Retry { code: "upstream_status", status });
-    match status {
-        401 | 403 => failed(passage, &as_failure(FailureKind::Credentials)),
-        100..=199 | 300..=399 => failed(passage, &as_failure(FailureKind::Redirect)),
-        500 | 502 | 503 | 504 => {
-            passage.blame(Blame::Unknown);
-            Verdict { answer: Ok(answer), retry }
-        }
-        429 => {
-            passage.answered();
-            passage.not_taken();
-            Verdict { answer: Ok(answer), retry }
-        }
-        _ => {
-            passage.answered();
-            Verdict { answer: Ok(answer), retry: None }
-        }
-    }
-}
-
-fn failed(passage: &mut Passage, failure: &Failure) -> Verdict {
-    passage.blame(failure.kind.blame());
-    if failure.kind.is_unreached() {
-        passage.not_taken();
-    }
-    let refusal = Refusal::from(failure);
-    let retry = Retry { code: refusal.problem.code, status: refusal.problem.status.as_u16() };
-    Verdict { answer: Err(refusal), retry: failure.kind.another_may_try().then_some(retry) }
-}
-
-/// Whether another worker could try and is well. Without one, a retry would only turn the error into "no worker".
-fn may_retry(passage: &Passage, tried: &[Arc<str>]) -> bool {
-    let Some(pool) = &passage.pool else { return false };
-    let setup = pool.setup();
-    let dialect = passage.route.dialect();
-    let left = setup.workers.iter().any(|worker| {
-        let upstream = &worker.upstream;
-        upstream.speaks(dialect)
-            && !tried.contains(&upstream.name)
-            && upstream.condition.standing() == Standing::Up
-    });
-    left && passage.attempt <= setup.config.retries
-}
-
-/// Whether the pool has said that there is no worker, or none that is well.
-fn is_for_want_of_workers(refusal: &Refusal) -> bool {
-    matches!(refusal.problem.code, "no_worker" | "overloaded")
-}
-
-/// How long until a worker that is unwell is tried again. Nothing drains meanwhile, so the pool's pace says nothing.
-fn until_one_is_tried(passage: &Passage, tried: &[Arc<str>]) -> Duration {
-    let Some(pool) = &passage.pool else { return Duration::ZERO };
-    let (setup, dialect) = (pool.setup(), passage.route.dialect());
-    let left = setup.workers.iter().map(|worker| &worker.upstream);
-    let left = left.filter(|one| one.speaks(dialect) && !tried.contains(&one.name));
-    let soonest = left.filter_map(|upstream| upstream.condition.tried_again_at()).min();
-    soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
 
 /// Gives the answer to the client: at once where it is a stream, in one piece where all of it is there.
