@@ -32,6 +32,27 @@ pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
+/// `cargo xtask test backends`: the same, with the binary built first.
+pub(crate) fn backend_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let mut steps = vec![cargo("fairgate for backends", &["build", "-p", "fairgate"])];
+    steps.extend(backend_steps(root)?);
+    Ok(steps)
+}
+
+/// `fairgate serve` in front of servers that others wrote: llama.cpp's own, and an application on uvicorn.
+pub(crate) fn backend_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+    let mut venv = python::venv(root, "backend-tests", "tests/backends/requirements.txt")?;
+    let mut steps = venv.take_steps();
+    let binary = target(root).join("debug/fairgate");
+    let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/backends"];
+    steps.push(
+        venv.step("real backends", "python", &pytest)
+            .env("FAIRGATE_BIN", &binary.to_string_lossy())
+            .env("PYTHONDONTWRITEBYTECODE", "1"),
+    );
+    Ok(steps)
+}
+
 /// `cargo xtask bench gateway`: what follows goes to the benchmark as it is.
 pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     let mut steps = tools::need_debian("wrk", "wrk");

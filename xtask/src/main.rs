@@ -33,6 +33,7 @@ Usage: cargo xtask <chore>
                                   the property tests on few journals; FAIRGATE_CASES sets how many
   test python                     of all tests, what the Python package needs
   test sdk                        of all tests, the SDKs' tests of the gateway
+  test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey

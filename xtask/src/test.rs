@@ -25,9 +25,11 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
         ["quick"] => quick(root),
         ["python"] => python::steps_alone(root),
         ["sdk"] => gateway::sdk_steps_alone(root),
+        ["backends"] => gateway::backend_steps_alone(root),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python` and `sdk`, and none for everything";
+            let there_are =
+                "there are `quick`, `python`, `sdk` and `backends`, and none for everything";
             Err(Refusal(format!("no such tests: `{other}`; {there_are}")))
         }
     }
@@ -38,6 +40,7 @@ fn all(root: &Path) -> Result<Vec<Step>, Refusal> {
     steps.extend(tools::need_postgresql());
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
     steps.extend(gateway::sdk_steps(root)?);
+    steps.extend(gateway::backend_steps(root)?);
     steps.extend(python::steps(root)?);
     Ok(steps)
 }

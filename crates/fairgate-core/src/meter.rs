@@ -261,9 +261,11 @@ impl NodeMeter {
 
     /// The same for any amount, in 2⁻³² tokens, and where somebody is leaving.
     #[cold]
-    fn divide_wide(&mut self, amount: Fixed) {
+    fn divide_wide(&mut self, mut amount: Fixed) {
         self.carried = amount.min(0);
-        let mut amount = amount.max(0);
+        if amount <= 0 {
+            return;
+        }
         while let Some(first) = self.leaving.first_entry() {
             let weight = i128::try_from(self.weight).unwrap_or(i128::MAX);
             let needed = (first.key().0 - self.volume).saturating_mul(weight);

@@ -34,6 +34,8 @@ pub(super) struct Readiness {
     reasons: Vec<String>,
     /// The pools that have no worker that is up, in order.
     degraded: Vec<String>,
+    /// What is wrong and yet no reason to send nobody here.
+    warnings: Vec<String>,
 }
 
 /// Says that the process lives.
@@ -45,8 +47,9 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// Says whether requests can be served: the database answers, rows can be kept, at least one pool has a worker that is up, nothing drains.
-/// Pools that have none are named as degraded: those that can serve are not taken out of service with them.
+/// Says whether requests can be served: rows can be kept, at least one pool has a worker that is up, nothing drains. Pools
+/// that have none are named as degraded: those that can serve are not taken out of service with them. While only the
+/// database is away, requests without budgets are served, so that is a warning.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
     responses(
@@ -59,13 +62,21 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     if !app.phase.is_serving() {
         reasons.push("the gateway is draining".to_owned());
     }
-    match timeout(PATIENCE, app.store.ping()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(_)) => reasons.push("the database does not answer as it should".to_owned()),
-        Err(_) => reasons.push("the database does not answer".to_owned()),
+    let away = match timeout(PATIENCE, app.store.ping()).await {
+        Ok(Ok(())) => None,
+        Ok(Err(_)) => Some("the database does not answer as it should"),
+        Err(_) => Some("the database does not answer"),
+    };
+    let can_record = app.store.can_record();
+    let mut warnings = Vec::new();
+    match away {
+        Some(away) if can_record => warnings.push(format!(
+            "{away}: requests with a budget are refused, rows are kept in files until it is back"
+        )),
+        Some(away) => reasons.push(away.to_owned()),
+        None => {}
     }
-    let refuses = app.config.load().on_store_failure == OnStoreFailure::Refuse;
-    if refuses && !app.store.can_record() {
+    if !can_record && app.config.load().on_store_failure == OnStoreFailure::Refuse {
         reasons.push("rows cannot be kept, neither in files nor in the database".to_owned());
     }
     let pools = app.pools.all();
@@ -77,5 +88,5 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
     let ready = reasons.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, reasons, degraded })).into_response()
+    (status, Json(Readiness { ready, reasons, degraded, warnings })).into_response()
 }

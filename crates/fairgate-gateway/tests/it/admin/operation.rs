@@ -66,7 +66,7 @@ async fn health_and_readiness_need_no_token() {
     assert_eq!(ask("/healthz").await.expect(200), json!({"status": "ok"}));
     assert_eq!(
         ask("/readyz").await.expect(200),
-        json!({"ready": true, "reasons": [], "degraded": []})
+        json!({"ready": true, "reasons": [], "degraded": [], "warnings": []})
     );
 }
 
@@ -95,6 +95,7 @@ async fn a_pool_without_a_worker_does_not_take_the_others_out_of_service() {
     let it = until_down(|_| {}).await;
     let none = json!({
         "ready": false, "reasons": ["no pool has a worker that is up"], "degraded": ["sim"],
+        "warnings": [],
     });
     assert_eq!(it.get("/readyz").await.expect(503), none);
     let it = until_down(|config| {
@@ -107,7 +108,7 @@ async fn a_pool_without_a_worker_does_not_take_the_others_out_of_service() {
         config.pools.push(pool);
     })
     .await;
-    let one = json!({"ready": true, "reasons": [], "degraded": ["sim"]});
+    let one = json!({"ready": true, "reasons": [], "degraded": ["sim"], "warnings": []});
     assert_eq!(it.get("/readyz").await.expect(200), one);
 }
 
