@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use fairgate_config::OnStoreFailure;
+use fairgate_store::StoreError;
 use http::StatusCode;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -62,12 +63,13 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     if !app.phase.is_serving() {
         reasons.push("the gateway is draining".to_owned());
     }
-    let away = match timeout(PATIENCE, app.store.ping()).await {
+    let pinged = timeout(PATIENCE, app.store.ping()).await;
+    let can_record = app.store.can_record() && !matches!(pinged, Ok(Err(StoreError::Closed)));
+    let away = match pinged {
         Ok(Ok(())) => None,
         Ok(Err(_)) => Some("the database does not answer as it should"),
         Err(_) => Some("the database does not answer"),
     };
-    let can_record = app.store.can_record();
     let mut warnings = Vec::new();
     match away {
         Some(away) if can_record => warnings.push(format!(

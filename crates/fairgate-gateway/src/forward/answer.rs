@@ -48,6 +48,8 @@ pub(super) struct Answer {
     settled: bool,
     /// Whether the client has been given the head.
     head_given: bool,
+    /// How many bytes are still read for a client that has left.
+    rest: usize,
     clock: Clock,
 }
 
@@ -96,6 +98,7 @@ impl Answer {
             flow: Flow::Flowing,
             settled: false,
             head_given: false,
+            rest: REST_BYTES_MAX,
             clock: Clock { deadlines, waits_since: None, sleep: None },
         };
         if made.to_come == Some(0) {
@@ -148,18 +151,15 @@ impl Answer {
 
     /// Reads on for nobody: ready when the answer has ended, or will not tell what it used.
     pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut left = REST_BYTES_MAX;
+        // Whatever was there for it, nobody comes for it any more.
+        self.out.clear();
         loop {
-            if self.settled || !matches!(self.flow, Flow::Flowing) {
+            if self.settled || self.rest == 0 || !matches!(self.flow, Flow::Flowing) {
                 return Poll::Ready(());
             }
-            let before = self.out.iter().map(Bytes::len).sum::<usize>();
             let polled = self.poll_until(cx, 1);
             let read = self.out.drain(..).map(|piece| piece.len()).sum::<usize>();
-            left = left.saturating_sub(read.saturating_sub(before));
-            if left == 0 {
-                return Poll::Ready(());
-            }
+            self.rest = self.rest.saturating_sub(read);
             ready!(polled);
         }
     }
