@@ -159,7 +159,7 @@ mod tests {
     fn objects_are_no_lists() {
         #[derive(Debug, Deserialize)]
         struct One {
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "only whether it can be read matters")]
             a: u64,
         }
         assert!(serde_json::from_str::<Object<One>>(r#"{"a":1}"#).is_ok());
