@@ -19,6 +19,8 @@ pub(crate) struct Answer {
     pub(crate) model: String,
     pub(crate) choices: Vec<Choice>,
     pub(crate) usage: Usage,
+    /// Tokens of thinking that nobody sees.
+    pub(crate) hidden: u64,
     /// So many bytes stand before the first piece, for events that are too large on purpose.
     filler_bytes: usize,
 }
@@ -48,7 +50,11 @@ impl Answer {
         options: &SimOptions,
     ) -> Self {
         let choices = choices(&id, ask, fault, options);
-        let output = choices.iter().fold(0_u64, |sum, choice| sum.saturating_add(choice.pieces));
+        let hidden = match fault {
+            Some(Fault::HiddenTokens { tokens }) => tokens,
+            _ => 0,
+        };
+        let output = choices.iter().fold(hidden, |sum, choice| sum.saturating_add(choice.pieces));
         let usage_fault = match fault {
             Some(Fault::Usage(fault)) => Some(fault),
             _ => None,
@@ -60,9 +66,10 @@ impl Answer {
         Self {
             created: unix_seconds(),
             model: ask.model.clone(),
-            usage: Usage { input, output, fault: usage_fault },
+            usage: Usage { input, output, hidden, fault: usage_fault },
             id,
             choices,
+            hidden,
             filler_bytes,
         }
     }
@@ -152,6 +159,8 @@ pub(crate) struct Input {
 pub(crate) struct Usage {
     pub(crate) input: Input,
     pub(crate) output: u64,
+    /// How many of the output tokens nobody saw.
+    pub(crate) hidden: u64,
     pub(crate) fault: Option<UsageFault>,
 }
 
@@ -164,6 +173,10 @@ impl Usage {
         });
         if with_output {
             usage["completion_tokens"] = self.number(self.output);
+            if self.hidden > 0 {
+                usage["completion_tokens_details"] =
+                    json!({"reasoning_tokens": self.number(self.hidden)});
+            }
         }
         if let Some(cached) = self.input.cached {
             usage["prompt_tokens_details"] = json!({"cached_tokens": self.number(cached)});
@@ -177,7 +190,7 @@ impl Usage {
             "input_tokens": self.number(self.input.tokens),
             "input_tokens_details": {"cached_tokens": self.number(self.input.cached.unwrap_or(0))},
             "output_tokens": self.number(self.output),
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": self.number(self.hidden)},
             "total_tokens": self.number(self.input.tokens.saturating_add(self.output)),
         }))
     }
@@ -271,7 +284,7 @@ mod tests {
     #[test]
     fn usage_can_lie_in_every_way() {
         let input = Input { tokens: 7, cached: Some(2) };
-        let usage = |fault| Usage { input, output: 3, fault };
+        let usage = |fault| Usage { input, output: 3, hidden: 0, fault };
         assert_eq!(usage(None).openai(true).unwrap()["total_tokens"], 10);
         assert_eq!(usage(None).messages(3).unwrap()["input_tokens"], 5);
         assert_eq!(usage(Some(UsageFault::Missing)).openai(true), None);

@@ -36,6 +36,7 @@ pub(crate) enum Phase {
 pub(crate) struct Fate {
     reset: AtomicBool,
     cut: Notify,
+    last: Notify,
 }
 
 impl Fate {
@@ -48,6 +49,11 @@ impl Fate {
     /// Ends the connection with a plain close (FIN), whatever is still owed.
     pub(crate) fn close(&self) {
         self.cut.notify_one();
+    }
+
+    /// Ends the connection with a plain close when the answer that is under way is out, whatever its head announced.
+    pub(crate) fn close_after(&self) {
+        self.last.notify_one();
     }
 }
 
@@ -79,6 +85,7 @@ where
             // How it ended is the client's business: a client that leaves is no error here.
             _ = connection.as_mut() => return,
             () = fate.cut.notified() => return,
+            () = fate.last.notified() => connection.as_mut().graceful_shutdown(),
             changed = phase.changed() => if changed.is_err() { return fate.reset() },
         }
     }

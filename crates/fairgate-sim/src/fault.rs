@@ -27,6 +27,8 @@ pub enum Fault {
     /// `close-at-end`: sends the whole answer, then closes the connection instead of ending the body properly. An
     /// answer that is not streamed lacks its last byte.
     CloseAtEnd,
+    /// `close-after`: sends the whole answer as on a connection that it keeps, then closes it all the same.
+    CloseAfter,
     /// `garbage`: 200, the right content type, and bytes that are not even UTF-8.
     Garbage,
     /// `invalid-json`: every JSON text lacks its last brace.
@@ -43,6 +45,19 @@ pub enum Fault {
         code: u16,
         /// The value of `Retry-After` in seconds, if any.
         retry_after_seconds: Option<u32>,
+    },
+    /// `slow-status=400;after=500` (milliseconds): takes a slot, keeps it for this long, and then refuses.
+    SlowStatus {
+        /// The status, 400 to 599.
+        code: u16,
+        /// How long the slot is kept.
+        after: Duration,
+    },
+    /// `hidden-tokens=2000` (tokens): thinks for so many tokens before it answers. They take their time and are in the
+    /// usage; nobody sees them.
+    HiddenTokens {
+        /// How many.
+        tokens: u64,
     },
     /// `slow-bytes=50` (milliseconds): the body arrives byte by byte with this pause before each.
     SlowBytes {
@@ -72,13 +87,14 @@ pub enum UsageFault {
     Strings,
 }
 
-const PLAIN: [(&str, Fault); 15] = [
+const PLAIN: [(&str, Fault); 16] = [
     ("hang-before", Fault::HangBefore),
     ("hang-mid", Fault::HangMid),
     ("reset-before", Fault::ResetBefore),
     ("reset-mid", Fault::ResetMid),
     ("close-mid", Fault::CloseMid),
     ("close-at-end", Fault::CloseAtEnd),
+    ("close-after", Fault::CloseAfter),
     ("garbage", Fault::Garbage),
     ("invalid-json", Fault::InvalidJson),
     ("sse-garbage", Fault::SseGarbage),
@@ -102,8 +118,8 @@ impl fmt::Display for UnknownFault {
         }
         write!(
             f,
-            "status=CODE (400 to 599), status=CODE;retry-after=SECONDS, slow-bytes=MILLISECONDS or \
-             oversized-event=BYTES (at most {OVERSIZED_EVENT_BYTES_MAX})"
+            "status=CODE (400 to 599), status=CODE;retry-after=SECONDS, \
+             slow-status=CODE;after=MILLISECONDS, hidden-tokens=TOKENS, slow-bytes=MILLISECONDS or oversized-event=BYTES (at most {OVERSIZED_EVENT_BYTES_MAX})"
         )
     }
 }
@@ -131,9 +147,14 @@ fn with_value(name: &str, value: &str) -> Option<Fault> {
                 None => (value, None),
                 Some((code, seconds)) => (code, Some(seconds.parse().ok()?)),
             };
-            let code = code.parse().ok().filter(|code| (400..600).contains(code))?;
-            Some(Fault::Status { code, retry_after_seconds })
+            Some(Fault::Status { code: bad_status(code)?, retry_after_seconds })
         }
+        "slow-status" => {
+            let (code, after) = value.split_once(";after=")?;
+            let after = Duration::from_millis(after.parse().ok()?);
+            Some(Fault::SlowStatus { code: bad_status(code)?, after })
+        }
+        "hidden-tokens" => value.parse().ok().map(|tokens| Fault::HiddenTokens { tokens }),
         "slow-bytes" => {
             value.parse().ok().map(|ms| Fault::SlowBytes { pause: Duration::from_millis(ms) })
         }
@@ -146,6 +167,10 @@ fn with_value(name: &str, value: &str) -> Option<Fault> {
     }
 }
 
+fn bad_status(code: &str) -> Option<u16> {
+    code.parse().ok().filter(|code| (400..600).contains(code))
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -153,6 +178,10 @@ impl fmt::Display for Fault {
             Self::Status { code, retry_after_seconds: Some(seconds) } => {
                 write!(f, "status={code};retry-after={seconds}")
             }
+            Self::SlowStatus { code, after } => {
+                write!(f, "slow-status={code};after={}", after.as_millis())
+            }
+            Self::HiddenTokens { tokens } => write!(f, "hidden-tokens={tokens}"),
             Self::SlowBytes { pause } => write!(f, "slow-bytes={}", pause.as_millis()),
             Self::OversizedEvent { bytes } => write!(f, "oversized-event={bytes}"),
             plain => {
@@ -194,6 +223,8 @@ mod tests {
         let with_values = [
             Fault::Status { code: 503, retry_after_seconds: None },
             Fault::Status { code: 429, retry_after_seconds: Some(7) },
+            Fault::SlowStatus { code: 400, after: Duration::from_millis(500) },
+            Fault::HiddenTokens { tokens: 2000 },
             Fault::SlowBytes { pause: Duration::from_millis(50) },
             Fault::OversizedEvent { bytes: 1 << 20 },
         ];
@@ -204,8 +235,15 @@ mod tests {
 
     #[test]
     fn what_names_no_fault_is_told_what_would() {
-        for bad in ["", "explode", "status=200", "status=abc", "slow-bytes=", "oversized-event=1e9"]
-        {
+        for bad in [
+            "",
+            "explode",
+            "status=200",
+            "status=abc",
+            "slow-status=400",
+            "slow-bytes=",
+            "oversized-event=1e9",
+        ] {
             let told = bad.parse::<Fault>().unwrap_err().to_string();
             assert!(told.starts_with(&format!("`{bad}`")) && told.contains("reset-mid"), "{told}");
         }

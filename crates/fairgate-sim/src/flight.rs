@@ -124,13 +124,21 @@ impl Flight {
         Pace { first: Instant::now(), per_token: self.backend.options.decode_per_token }
     }
 
+    /// Generates what nobody sees.
+    pub(crate) async fn think(&mut self, answer: &Answer) {
+        if answer.hidden > 0 {
+            pause_until(self.pace().due(answer.hidden)).await;
+            self.generated(answer.hidden);
+        }
+    }
+
     /// Generates a whole answer without telling anything of it.
     pub(crate) async fn decode_silently(&mut self, answer: &Arc<Answer>) {
         let pace = self.pace();
         self.silent = Some((pace, Arc::clone(answer)));
         pause_until(pace.due(answer.steps().saturating_sub(1))).await;
         self.silent = None;
-        self.generated(answer.usage.output);
+        self.generated(answer.usage.output.saturating_sub(answer.hidden));
     }
 
     /// Notes so many more tokens.

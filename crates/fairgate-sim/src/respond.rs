@@ -87,18 +87,25 @@ async fn prepare(
     let fault = wished.or_else(|| backend.take_fault());
     flight.understood(&ask, fault);
     if let Some(Fault::Status { code, retry_after_seconds }) = fault {
-        let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let refusal = Refusal::new(status, "The simulated backend was told to fail.");
-        return Err(refusal.code("simulated_fault").retry_after(retry_after_seconds));
+        return Err(told_to_fail(code).retry_after(retry_after_seconds));
     }
     if route == Route::CountTokens {
         flight.skip_slot();
         return Ok((ask, Input::default(), fault));
     }
     flight.take_slot().await?;
+    if let Some(Fault::SlowStatus { code, after }) = fault {
+        tokio::time::sleep(after).await;
+        return Err(told_to_fail(code));
+    }
     let input = backend.input(&ask);
     flight.prefill(input).await;
     Ok((ask, input, fault))
+}
+
+fn told_to_fail(code: u16) -> Refusal {
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    Refusal::new(status, "The simulated backend was told to fail.").code("simulated_fault")
 }
 
 /// Refuses a request without the key that the backend wants.
@@ -177,6 +184,7 @@ impl Admitted {
             // There is no end to wait for.
             Some(Fault::Endless) => String::new(),
             _ => {
+                flight.think(&answer).await;
                 flight.decode_silently(&answer).await;
                 voice.whole(&answer).to_string()
             }

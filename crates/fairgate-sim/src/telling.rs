@@ -40,7 +40,7 @@ impl Telling {
             Some(Fault::Garbage | Fault::SseGarbage) => return self.garbage(kind),
             Some(Fault::HangMid | Fault::ResetMid | Fault::CloseMid) => bytes.len() / 2,
             Some(Fault::CloseAtEnd) => bytes.len().saturating_sub(1),
-            Some(Fault::SlowBytes { .. }) => bytes.len(),
+            Some(Fault::SlowBytes { .. } | Fault::CloseAfter) => bytes.len(),
             Some(Fault::Endless) => return self.endless(kind),
             _ => {
                 self.flight.end(Outcome::Finished);
@@ -52,6 +52,9 @@ impl Telling {
             outbox.send(bytes.slice(..first)).await;
             if first < bytes.len() {
                 self.break_off(&mut outbox).await;
+            }
+            if self.fault == Some(Fault::CloseAfter) {
+                self.fate.close_after();
             }
             // Now, with the last byte in the outbox: nobody comes back for more than was promised.
             self.flight.end(Outcome::Finished);
@@ -76,15 +79,16 @@ impl Telling {
 
     async fn speak(mut self, mut outbox: Outbox, answer: Arc<Answer>, mut voice: Box<dyn Voice>) {
         outbox.byte_pause = self.byte_pause();
-        let mut pace = self.flight.pace();
-        if self.fault == Some(Fault::Endless) {
-            pace = pace.at_least(ENDLESS_PER_TOKEN);
-        }
         let steps = answer.steps();
         let middle = steps / 2;
         let mut events = String::new();
         voice.opening(&answer, &mut events);
         self.send(&mut outbox, &mut events).await;
+        self.flight.think(&answer).await;
+        let mut pace = self.flight.pace();
+        if self.fault == Some(Fault::Endless) {
+            pace = pace.at_least(ENDLESS_PER_TOKEN);
+        }
         for step in 0..steps {
             if step == middle {
                 match self.fault {
@@ -110,8 +114,10 @@ impl Telling {
         }
         voice.closing(&answer, &mut events);
         self.send(&mut outbox, &mut events).await;
-        if self.fault == Some(Fault::CloseAtEnd) {
-            self.break_off(&mut outbox).await;
+        match self.fault {
+            Some(Fault::CloseAtEnd) => self.break_off(&mut outbox).await,
+            Some(Fault::CloseAfter) => self.fate.close_after(),
+            _ => {}
         }
         self.flight.end(Outcome::Finished);
     }

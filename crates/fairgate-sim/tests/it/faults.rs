@@ -256,3 +256,52 @@ async fn a_counted_fault_is_over_after_its_count() {
     assert_eq!(statuses, [500, 500, 200]);
     sim.stop().await;
 }
+
+#[tokio::test]
+async fn a_slow_refusal_keeps_its_slot() {
+    let after = Duration::from_millis(60);
+    let sim = with_fault(Fault::SlowStatus { code: 400, after });
+    for ask in [whole(), streamed()] {
+        let since = Instant::now();
+        let answer = post(&sim, PATH, &ask);
+        let busy = until(&sim, |stats| stats.in_flight == 1);
+        let (answer, _) = tokio::join!(answer, busy);
+        assert_eq!(answer.status, 400);
+        assert!(since.elapsed() >= after);
+    }
+    assert_eq!(sim.stats().in_flight, 0);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn hidden_tokens_are_used_and_not_seen() {
+    let sim = with_fault(Fault::HiddenTokens { tokens: 500 });
+    let (text, end) = post(&sim, PATH, &streamed()).await.read().await;
+    end.unwrap();
+    assert_eq!(tokens(&text), 10);
+    assert!(text.contains("\"completion_tokens\":510"), "{text}");
+    let usage = &post(&sim, PATH, &whole()).await.json().await["usage"];
+    assert_eq!(usage["completion_tokens"], 510);
+    assert_eq!(usage["completion_tokens_details"]["reasoning_tokens"], 500);
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_was_to_be_kept_is_closed_after_the_answer() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let sim = with_fault(Fault::CloseAfter);
+    for ask in [whole(), streamed()] {
+        let body = ask.to_string();
+        let mut stream = tokio::net::TcpStream::connect(sim.addr()).await.unwrap();
+        let head =
+            format!("POST {PATH} HTTP/1.1\r\nhost: sim\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        // It ends: nobody asked for that.
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("connection: close"));
+        assert!(answer.ends_with("}") || answer.ends_with("\r\n0\r\n\r\n"), "{answer}");
+    }
+    assert_eq!(sim.stats().broken, 0);
+    sim.stop().await;
+}
