@@ -11,6 +11,7 @@ pub(crate) struct Stream {
     rest: Vec<u8>,
     reading: Reading,
     usage: Option<(u64, u64)>,
+    finished: bool,
     done: bool,
 }
 
@@ -45,6 +46,11 @@ impl Stream {
         &self.reading
     }
 
+    /// Whether the model has said why it stopped.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.finished
+    }
+
     fn event(&mut self, data: &[u8]) {
         if data == b"[DONE]" {
             self.done = true;
@@ -60,6 +66,7 @@ impl Stream {
             return;
         }
         self.usage = usage(&event).or(self.usage);
+        self.finished |= event["choices"][0]["finish_reason"].is_string();
         let text = event["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
         if let (Reading::Tokens(tokens), false) = (&mut self.reading, text.is_empty()) {
             *tokens += 1;

@@ -1,6 +1,7 @@
 //! A client: it asks, reads the answer, and asks again, on a connection of its own that it keeps. It counts what it sees
 //! itself; nothing here knows how the gateway reads answers.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +10,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::{http1, http2};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use fairgate_sim::Fault;
+
 use crate::answer::{Reading, Stream, whole};
 use crate::evidence::{Seen, Sighting};
-use crate::scenario::Ask;
+use crate::scenario::{Ask, Manner};
 
 /// The model that all clients ask for.
 pub(crate) const MODEL: &str = "sim";
@@ -54,8 +57,13 @@ pub(crate) struct Client {
 
 /// An open connection; closed when it is dropped.
 struct Connection {
-    sender: SendRequest<Full<Bytes>>,
+    sender: Sender,
     driver: JoinHandle<()>,
+}
+
+enum Sender {
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
 }
 
 impl Drop for Connection {
@@ -64,17 +72,52 @@ impl Drop for Connection {
     }
 }
 
+/// The window of those who do not read: as narrow as HTTP/2 allows.
+const NARROW_BYTES: u32 = 1;
+
 impl Connection {
-    async fn open(gateway: SocketAddr) -> Result<Self, String> {
-        let stream = TcpStream::connect(gateway).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        let driver = tokio::spawn(async move {
-            // Its end shows in what is sent or read.
-            let _ = connection.await;
-        });
-        Ok(Self { sender, driver })
+    async fn open(gateway: SocketAddr, narrow: bool) -> Result<Self, String> {
+        Self::try_open(gateway, narrow).await.map_err(|error| error.to_string())
+    }
+
+    async fn try_open(
+        gateway: SocketAddr,
+        narrow: bool,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let stream = TcpStream::connect(gateway).await?;
+        stream.set_nodelay(true)?;
+        let stream = TokioIo::new(stream);
+        // The end of a connection shows in what is sent or read.
+        if narrow {
+            let mut builder = http2::Builder::new(TokioExecutor::new());
+            builder.initial_stream_window_size(NARROW_BYTES);
+            let (sender, connection) = builder.handshake(stream).await?;
+            let driver = tokio::spawn(async { drop(connection.await) });
+            return Ok(Self { sender: Sender::Http2(sender), driver });
+        }
+        let (sender, connection) = http1::handshake(stream).await?;
+        let driver = tokio::spawn(async { drop(connection.await) });
+        Ok(Self { sender: Sender::Http1(sender), driver })
+    }
+
+    fn is_closed(&self) -> bool {
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_closed(),
+            Sender::Http2(sender) => sender.is_closed(),
+        }
+    }
+
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        match &mut self.sender {
+            Sender::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+            Sender::Http2(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await
+            }
+        }
     }
 }
 
@@ -86,7 +129,7 @@ impl Client {
         mut stop: watch::Receiver<bool>,
     ) -> Vec<Sighting> {
         // Where it cannot connect, its first request says so.
-        let mut connection = Connection::open(self.gateway).await.ok();
+        let mut connection = Connection::open(self.gateway, self.is_narrow()).await.ok();
         self.tally.ready.fetch_add(1, Ordering::Relaxed);
         // Nobody is left to say so: then there is nothing to do.
         let _ = start.wait_for(|started| *started).await;
@@ -97,7 +140,7 @@ impl Client {
             if let Seen::Completed { input, output } = end {
                 self.tally.tokens.fetch_add(input + output, Ordering::Relaxed);
             }
-            let hopeless = matches!(end, Seen::Failed { .. });
+            let hopeless = matches!(end, Seen::Failed { .. }) && !self.ask.expects(&end);
             sightings.push(Sighting { tenant: self.tenant, request, end });
             if hopeless {
                 // The bar has failed; a storm of failures would tell no more.
@@ -114,7 +157,8 @@ impl Client {
             Ok(seen) => seen,
             Err(_) => Seen::Broken { how: format!("no end within {PATIENCE:?}") },
         };
-        if !matches!(seen, Seen::Completed { .. }) {
+        // Who tries to make trouble keeps its connection for that too, where an answer came to its end on it.
+        if !matches!(seen, Seen::Completed { .. }) && !self.ask.expects(&seen) {
             *kept = None;
         }
         (id, seen)
@@ -127,32 +171,47 @@ impl Client {
         id: &mut Option<String>,
     ) -> Seen {
         let failed = |how: String| Seen::Failed { status: None, how };
-        let open = kept.take().filter(|connection| !connection.sender.is_closed());
+        let open = kept.take().filter(|connection| !connection.is_closed());
         let connection = match open {
             Some(connection) => connection,
-            None => match Connection::open(self.gateway).await {
+            None => match Connection::open(self.gateway, self.is_narrow()).await {
                 Ok(connection) => connection,
                 Err(error) => return failed(error),
             },
         };
         let connection = kept.insert(connection);
-        if let Err(error) = connection.sender.ready().await {
-            return failed(error.to_string());
-        }
-        let stream = self.ask.leaves_after.is_some() || self.number % 2 == 1;
+        let stream = self.streams();
         let request = match self.build(number, stream) {
             Ok(request) => request,
             Err(error) => return failed(error.to_string()),
         };
-        let response = match connection.sender.send_request(request).await {
+        let response = match connection.send(request).await {
             Ok(response) => response,
             Err(error) => return failed(error.to_string()),
         };
         *id = request_id(&response);
-        match response.status() {
-            StatusCode::OK if stream => read_stream(response, self.ask.leaves_after).await,
-            StatusCode::OK => read_whole(response).await,
+        match (response.status(), self.ask.manner) {
+            (StatusCode::OK, Manner::ReadsNothing { until }) => {
+                tokio::time::sleep(until).await;
+                Seen::Left
+            }
+            (StatusCode::OK, manner) if stream => read_stream(response, manner).await,
+            (StatusCode::OK, _) => read_whole(response).await,
             _ => read_error(response).await,
+        }
+    }
+
+    fn is_narrow(&self) -> bool {
+        matches!(self.ask.manner, Manner::ReadsNothing { .. })
+    }
+
+    /// Half of the clients stream, and all who leave.
+    fn streams(&self) -> bool {
+        match self.ask.manner {
+            Manner::Honest | Manner::Fails { .. } => self.number % 2 == 1,
+            Manner::LeavesAfter(_)
+            | Manner::LeavesAtFinish { .. }
+            | Manner::ReadsNothing { .. } => true,
         }
     }
 
@@ -166,7 +225,10 @@ impl Client {
             body["stream"] = Value::Bool(true);
             body["stream_options"] = json!({"include_usage": true});
         }
-        Request::post("/v1/chat/completions")
+        // HTTP/2 wants to know the whole of it.
+        let origin =
+            if self.is_narrow() { format!("http://{}", self.gateway) } else { String::new() };
+        Request::post(origin + "/v1/chat/completions")
             .header(HOST, self.gateway.to_string())
             .header(AUTHORIZATION, &self.credential)
             .header(CONTENT_TYPE, "application/json")
@@ -179,12 +241,41 @@ impl Client {
         let spread = (number * 7 + self.number as u64 * 3) % (most - least + 1);
         let mut prompt =
             format!("[sim:tokens={}] client {} request {number} ", least + spread, self.number);
+        if let Some(fault) = self.ask.manner.fault() {
+            prompt.insert_str(0, &format!("[sim:fault={fault}] "));
+        }
         let bytes = usize::try_from(self.ask.prompt_tokens).unwrap_or(0) * BYTES_PER_TOKEN;
         while prompt.len() < bytes {
             prompt.push_str("tell me more ");
         }
         prompt.truncate(bytes.max(40));
         prompt
+    }
+}
+
+impl Manner {
+    /// What it asks of the simulated model.
+    fn fault(self) -> Option<Fault> {
+        match self {
+            Self::Honest | Self::LeavesAfter(_) | Self::ReadsNothing { .. } => None,
+            Self::LeavesAtFinish { hidden } => Some(Fault::HiddenTokens { tokens: hidden }),
+            Self::Fails { status: code, after } if after.is_zero() => {
+                Some(Fault::Status { code, retry_after_seconds: None })
+            }
+            Self::Fails { status: code, after } => Some(Fault::SlowStatus { code, after }),
+        }
+    }
+}
+
+impl Ask {
+    /// Whether this is the failure that it asked for.
+    pub(crate) fn expects(&self, seen: &Seen) -> bool {
+        match (self.manner, seen) {
+            (Manner::Fails { status, .. }, Seen::Failed { status: Some(met), .. }) => {
+                status == *met
+            }
+            _ => false,
+        }
     }
 }
 
@@ -196,7 +287,7 @@ fn request_id(response: &Response<Incoming>) -> Option<String> {
     id.to_str().ok().map(str::to_owned)
 }
 
-async fn read_stream(response: Response<Incoming>, leaves_after: Option<u64>) -> Seen {
+async fn read_stream(response: Response<Incoming>, manner: Manner) -> Seen {
     let mut body = response.into_body();
     let mut stream = Stream::default();
     loop {
@@ -209,9 +300,12 @@ async fn read_stream(response: Response<Incoming>, leaves_after: Option<u64>) ->
             Some(Err(error)) => return Seen::Broken { how: error.to_string() },
             None => return stream.end(),
         }
-        match (stream.reading(), leaves_after) {
+        match (stream.reading(), manner) {
             (Reading::Broken(how), _) => return Seen::Broken { how: how.clone() },
-            (Reading::Tokens(tokens), Some(most)) if *tokens >= most => return Seen::Left,
+            (Reading::Tokens(tokens), Manner::LeavesAfter(most)) if *tokens >= most => {
+                return Seen::Left;
+            }
+            (_, Manner::LeavesAtFinish { .. }) if stream.has_finished() => return Seen::Left,
             _ => {}
         }
     }

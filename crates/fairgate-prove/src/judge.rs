@@ -2,6 +2,8 @@
 
 mod books;
 mod fairness;
+mod harm;
+mod late;
 mod order;
 
 use fairgate_core::units::Micros;
@@ -9,7 +11,7 @@ use fairgate_core::units::Micros;
 use crate::evidence::{Evidence, Seen, Sighting};
 use crate::replay::{Replay, replay};
 use crate::report::{Bar, Course, Point, Report, TenantReport};
-use crate::scenario::Scenario;
+use crate::scenario::{Harm, Policy, Scenario};
 use crate::service::{self, Service};
 use crate::slots::{self, Slots};
 
@@ -25,36 +27,64 @@ pub(crate) struct Case<'a> {
     slots: Option<Slots>,
 }
 
+impl<'a> Case<'a> {
+    fn new(scenario: &'a Scenario, evidence: &'a Evidence) -> Self {
+        let replay =
+            replay(&evidence.journal, evidence.last.as_ref(), |name| scenario.tenant(name));
+        let service = service::measure(scenario, &replay);
+        let slots = scenario.policy.is_partition().then(|| slots::measure(scenario, &service));
+        Self { scenario, evidence, replay, service, slots }
+    }
+}
+
 /// Judges what an experiment left behind.
 pub fn judge(scenario: &Scenario, evidence: &Evidence) -> Report {
-    let replay = replay(&evidence.journal, evidence.last.as_ref(), |name| scenario.tenant(name));
-    let service = service::measure(scenario, &replay);
-    let slots = scenario.partition.then(|| slots::measure(scenario, &service));
-    let case = Case { scenario, evidence, replay, service, slots };
+    report(&Case::new(scenario, evidence), None)
+}
+
+/// Judges an attack beside the same experiment without it.
+pub fn judge_harm(
+    scenario: &Scenario,
+    harm: &Harm,
+    evidence: &Evidence,
+    honest: &Evidence,
+) -> Report {
+    let honest = Case::new(&harm.honest, honest);
+    report(&Case::new(scenario, evidence), Some((harm, &honest)))
+}
+
+fn report(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Report {
+    let scenario = case.scenario;
     let overlap = case.service.window.map_or(0, |(from, until)| until.0 - from.0);
     Report {
         scenario: scenario.name,
         title: scenario.title,
         capacity: scenario.capacity,
-        partition: scenario.partition,
+        partition: scenario.policy.is_partition(),
         overlap_ms: millis(Micros(overlap)),
         journal_events: case.replay.events,
-        journal_files: evidence.journal.len(),
-        tenants: (0..scenario.tenants.len()).map(|i| tenant(&case, i)).collect(),
-        bars: bars(&case),
+        journal_files: case.evidence.journal.len(),
+        tenants: (0..scenario.tenants.len()).map(|i| tenant(case, i)).collect(),
+        bars: bars(case, harm),
         course: course(&case.service),
     }
 }
 
-fn bars(case: &Case<'_>) -> Vec<Bar> {
+fn bars(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
     let mut bars = vec![order::replayed(case), fairness::backlogged(case)];
-    match &case.slots {
-        Some(slots) => bars.push(fairness::slots_held(case, slots)),
-        None => {
+    match (&case.slots, case.scenario.policy) {
+        (Some(slots), _) => bars.push(fairness::slots_held(case, slots)),
+        (None, Policy::Load { ticks_max }) => bars.push(late::late_first(case, ticks_max)),
+        (None, Policy::Drr) => {}
+        (None, Policy::Share { .. } | Policy::ShareClasses) => {
             bars.push(fairness::within_bound(case));
             bars.push(fairness::within_share(case));
             bars.push(fairness::no_long_gap(case));
         }
+    }
+    if let Some((harm, honest)) = harm {
+        bars.push(order::no_errors(honest).renamed("no errors without it"));
+        bars.extend(harm::no_harm(case, honest, harm));
     }
     bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));
     bars.extend([
@@ -85,7 +115,7 @@ fn tenant(case: &Case<'_>, i: usize) -> TenantReport {
     };
     let sightings = || case.sightings(i);
     let count = |kind: fn(&Seen) -> bool| sightings().filter(|s| kind(&s.end)).count() as u64;
-    let by_score = case.slots.is_none();
+    let by_score = case.slots.is_none() && case.scenario.policy.shares_tokens();
     TenantReport {
         name: tenant.name,
         weight: tenant.weight,
@@ -102,6 +132,7 @@ fn tenant(case: &Case<'_>, i: usize) -> TenantReport {
         gap_bound_tokens: by_score.then(|| flow.gap.bound_tokens()),
         wait_p50_ms: quantile(&flow.waits, 50),
         wait_p95_ms: quantile(&flow.waits, 95),
+        wait_p99_ms: quantile(&flow.waits, 99),
         grants: flow.grants,
         requests: sightings().count() as u64,
         completed: count(|seen| matches!(seen, Seen::Completed { .. })),

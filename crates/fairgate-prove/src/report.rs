@@ -49,6 +49,10 @@ impl Bar {
     pub(crate) fn new(name: &'static str, passed: bool, says: impl Into<String>) -> Self {
         Self { name, passed, says: says.into() }
     }
+
+    pub(crate) fn renamed(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
 }
 
 /// One tenant's part.
@@ -84,6 +88,8 @@ pub struct TenantReport {
     pub wait_p50_ms: f64,
     /// The wait that 95 in 100 did not exceed, in milliseconds.
     pub wait_p95_ms: f64,
+    /// The wait that 99 in 100 did not exceed, in milliseconds.
+    pub wait_p99_ms: f64,
     /// Its grants while all waited.
     pub grants: u64,
     /// Requests that its clients sent in all.

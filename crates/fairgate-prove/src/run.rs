@@ -14,7 +14,7 @@ use crate::client::{Client, Tally};
 use crate::error::ProveError;
 use crate::evidence::{Evidence, Sighting};
 use crate::folder::Folder;
-use crate::judge::judge;
+use crate::judge::{judge, judge_harm};
 use crate::observe::{Observer, Phase, Sample};
 use crate::report::Report;
 use crate::scenario::{Joins, Scenario, Tenant};
@@ -43,20 +43,36 @@ pub fn run(
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Report, ProveError> {
-    let folder = Folder::make(options.keep.as_deref(), scenario.name)?;
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .enable_all()
-        .build()
-        .map_err(ProveError::Runtime)?;
-    let evidence = runtime.block_on(experiment(scenario, &folder, observer))?;
-    let report = judge(scenario, &evidence);
+    let report = match &scenario.harm {
+        None => judge(scenario, &carry_out(scenario, scenario.name, options, observer)?),
+        Some(harm) => {
+            let kept = format!("{}-honest", scenario.name);
+            let honest = carry_out(&harm.honest, &kept, options, observer)?;
+            let attacked = carry_out(scenario, scenario.name, options, observer)?;
+            judge_harm(scenario, harm, &attacked, &honest)
+        }
+    };
     observer.judged(&report);
     Ok(report)
 }
 
 /// Clients, gateway and backends share them.
 const WORKER_THREADS: usize = 2;
+
+fn carry_out(
+    scenario: &Scenario,
+    kept: &str,
+    options: &RunOptions,
+    observer: &mut dyn Observer,
+) -> Result<Evidence, ProveError> {
+    let folder = Folder::make(options.keep.as_deref(), kept)?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .enable_all()
+        .build()
+        .map_err(ProveError::Runtime)?;
+    runtime.block_on(experiment(scenario, &folder, observer))
+}
 
 async fn experiment(
     scenario: &Scenario,

@@ -1,6 +1,10 @@
 //! The experiments, as values: who asks for what, of which backends, and what is looked at.
 
+mod attack;
+
 use std::time::Duration;
+
+use fairgate_sim::Fault;
 
 /// One experiment.
 #[derive(Clone, Debug)]
@@ -11,9 +15,9 @@ pub struct Scenario {
     pub title: &'static str,
     /// How many requests may be in flight at once.
     pub capacity: u64,
-    /// Whether capacity is divided into slots by weight first.
-    pub partition: bool,
-    /// Among whom it is shared.
+    /// How it is shared.
+    pub policy: Policy,
+    /// Among whom.
     pub level: Level,
     /// Who asks.
     pub tenants: Vec<Tenant>,
@@ -26,8 +30,46 @@ pub struct Scenario {
     pub budgets: bool,
     /// Two tenants of equal weight of which one tries to get more than the other.
     pub gain: Option<Gain>,
+    /// An attack, and who must not suffer from it.
+    pub harm: Option<Harm>,
     /// How long it goes on.
     pub length: Length,
+}
+
+/// The policy of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The gateway's own: share by group, inside it by tenant, inside that by key.
+    Share {
+        /// Whether capacity is divided into slots by weight first.
+        partition: bool,
+    },
+    /// Share by class; each tenant has a class of its own, of equal weight.
+    ShareClasses,
+    /// The load function by tenant. Who has waited for so many ends of other requests goes first.
+    Load {
+        /// `max_wait_ticks`.
+        ticks_max: u64,
+    },
+    /// Deficit round robin by class; each tenant has a class of its own, with an equal quantum.
+    Drr,
+}
+
+impl Policy {
+    /// Whether capacity is divided into slots first.
+    pub fn is_partition(self) -> bool {
+        self == Self::Share { partition: true }
+    }
+
+    /// Whether it promises each its part of the tokens.
+    pub fn shares_tokens(self) -> bool {
+        matches!(self, Self::Share { .. } | Self::ShareClasses)
+    }
+
+    /// Whether tenants meet as classes.
+    pub fn is_by_class(self) -> bool {
+        matches!(self, Self::ShareClasses | Self::Drr)
+    }
 }
 
 /// At which node of the policy the tenants meet.
@@ -77,8 +119,44 @@ pub struct Ask {
     pub output_tokens: (u64, u64),
     /// What it allows, in tokens.
     pub max_tokens: u64,
-    /// After how many tokens of the answer the client leaves, where it does.
-    pub leaves_after: Option<u64>,
+    /// How it goes about it.
+    pub manner: Manner,
+}
+
+impl Ask {
+    /// After how many tokens of the answer the client leaves, where it does in mid-stream.
+    pub fn leaves_after(&self) -> Option<u64> {
+        match self.manner {
+            Manner::LeavesAfter(tokens) => Some(tokens),
+            _ => None,
+        }
+    }
+}
+
+/// How a client goes about its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// It reads the whole answer.
+    Honest,
+    /// It leaves after so many tokens of the answer.
+    LeavesAfter(u64),
+    /// It has the model think for so many tokens that nobody sees, and leaves at `finish_reason`, before the usage comes.
+    LeavesAtFinish {
+        /// Tokens that nobody sees.
+        hidden: u64,
+    },
+    /// It asks over HTTP/2 with a window of one byte, takes nothing of the answer for so long, and leaves.
+    ReadsNothing {
+        /// How long.
+        until: Duration,
+    },
+    /// It sends what makes the model fail.
+    Fails {
+        /// With which status.
+        status: u16,
+        /// After how long in its slot; zero fails at once, and takes none.
+        after: Duration,
+    },
 }
 
 /// The simulated models.
@@ -92,6 +170,8 @@ pub struct Backend {
     pub prefill_per_token: Duration,
     /// Time from one token to the next.
     pub decode_per_token: Duration,
+    /// What goes wrong with every request.
+    pub fault: Option<Fault>,
 }
 
 /// A worker that dies and comes back. When, is told by the progress of the tenant with the fewest grants.
@@ -112,6 +192,15 @@ pub struct Gain {
     pub cheat: &'static str,
     /// The honest one.
     pub honest: &'static str,
+}
+
+/// An attack, and who must not suffer from it.
+#[derive(Clone, Debug)]
+pub struct Harm {
+    /// The tenant that is attacked.
+    pub victim: &'static str,
+    /// The same without the attack: an honest tenant of equal weight in the attacker's place.
+    pub honest: Box<Scenario>,
 }
 
 /// How long an experiment goes on.
@@ -164,9 +253,14 @@ impl Pace {
             prefill_base: Duration::from_millis(4),
             prefill_per_token: Duration::from_micros(10),
             decode_per_token: Duration::from_micros(1500),
+            fault: None,
         };
-        let short =
-            Ask { prompt_tokens: 24, output_tokens: (4, 12), max_tokens: 16, leaves_after: None };
+        let short = Ask {
+            prompt_tokens: 24,
+            output_tokens: (4, 12),
+            max_tokens: 16,
+            manner: Manner::Honest,
+        };
         let length = |alone, overlap, grants_min| Length {
             alone: Duration::from_millis(alone),
             overlap: Duration::from_millis(overlap),
@@ -196,12 +290,13 @@ impl Pace {
                     prefill_base: Duration::from_millis(20),
                     prefill_per_token: Duration::ZERO,
                     decode_per_token: Duration::from_millis(5),
+                    fault: None,
                 },
                 ask: Ask {
                     prompt_tokens: 24,
                     output_tokens: (150, 150),
                     max_tokens: 150,
-                    leaves_after: None,
+                    manner: Manner::Honest,
                 },
                 huge: 4,
                 length: Length {
@@ -215,20 +310,27 @@ impl Pace {
 
 /// All experiments at this pace, in the order in which they are run.
 pub fn scenarios(pace: Pace) -> Vec<Scenario> {
+    let mut all = published(pace);
+    all.extend(attack::attacks(pace));
+    all
+}
+
+/// The published experiment and its variants, in which everybody reads what it asked for.
+pub fn published(pace: Pace) -> Vec<Scenario> {
     let scale = pace.scale();
     vec![
         two_tenants(&scale),
         Scenario {
             name: "two-tenants-partitioned",
             title: "weights 500 and 50 over 8 slots: 7 and 1",
-            partition: true,
+            policy: Policy::Share { partition: true },
             ..two_tenants(&scale)
         },
         three_tiers(&scale),
         Scenario {
             name: "three-tiers-partitioned",
             title: "weights 500, 100 and 50 over 8 slots: 6, 1 and 1",
-            partition: true,
+            policy: Policy::Share { partition: true },
             ..three_tiers(&scale)
         },
         fifty_keys(&scale),
@@ -245,13 +347,14 @@ impl Scale {
             name,
             title,
             capacity: CAPACITY,
-            partition: false,
+            policy: Policy::Share { partition: false },
             level: Level::Groups,
             tenants,
             backend: self.backend.clone(),
             outage: None,
             budgets: false,
             gain: None,
+            harm: None,
             length: self.length,
         }
     }
@@ -341,7 +444,7 @@ fn clients_leave(scale: &Scale) -> Scenario {
     // flight are large against what is used, and it takes more requests until they do not matter.
     leaving.ask.output_tokens = (96, 96);
     leaving.ask.max_tokens = 96;
-    leaving.ask.leaves_after = Some(24);
+    leaving.ask.manner = Manner::LeavesAfter(24);
     let grants_min = 3 * scale.length.grants_min;
     Scenario {
         level: Level::Tenants,
@@ -398,7 +501,7 @@ mod tests {
                 let first = scenario.tenants.iter().filter(|t| t.joins == Joins::First);
                 assert_eq!(first.count(), 1, "{name}: one tenant floods first");
                 for tenant in &scenario.tenants {
-                    assert!(tenant.clients >= 4 * 8, "{name}: {} stays backlogged", tenant.name);
+                    assert!(tenant.clients >= 3 * 8, "{name}: {} stays backlogged", tenant.name);
                     assert!(tenant.keys <= tenant.clients);
                     assert!(tenant.ask.output_tokens.1 <= tenant.ask.max_tokens);
                     let alone = tenant.group == tenant.name || scenario.level == Level::Groups;

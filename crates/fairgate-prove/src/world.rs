@@ -139,7 +139,10 @@ fn start_sim(
     scenario: &Scenario,
 ) -> Result<Sim, ProveError> {
     let options = setup::model(scenario, worker);
-    Sim::start(address, options).map_err(|source| ProveError::Backend { worker, source })
+    let sim =
+        Sim::start(address, options).map_err(|source| ProveError::Backend { worker, source })?;
+    sim.set_fault(scenario.backend.fault);
+    Ok(sim)
 }
 
 /// The files of a journal, oldest first.

@@ -54,7 +54,7 @@ pub enum Fault {
         after: Duration,
     },
     /// `hidden-tokens=2000` (tokens): thinks for so many tokens before it answers. They take their time and are in the
-    /// usage; nobody sees them.
+    /// usage; nobody sees them. A stream tells its usage one token's time after its end.
     HiddenTokens {
         /// How many.
         tokens: u64,

@@ -113,6 +113,15 @@ impl Telling {
             }
         }
         voice.closing(&answer, &mut events);
+        if answer.hidden > 0
+            && let Some(first) = events.find("\n\n")
+        {
+            // Who leaves as soon as the model has stopped is gone before the usage comes.
+            let rest = events.split_off(first + 2);
+            self.send(&mut outbox, &mut events).await;
+            pause_until(pace.due(steps)).await;
+            events = rest;
+        }
         self.send(&mut outbox, &mut events).await;
         match self.fault {
             Some(Fault::CloseAtEnd) => self.break_off(&mut outbox).await,

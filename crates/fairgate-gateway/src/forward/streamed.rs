@@ -8,6 +8,7 @@
 //! saw. So its answer is read on for a moment.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Frame;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -23,30 +25,38 @@ use crate::reply::BrokenOff;
 
 /// How long after its time an answer is left to whoever reads it.
 const READERS_TURN: Duration = Duration::from_secs(1);
-/// How long what is there may wait for its client before somebody reads on.
-const AHEAD_AFTER: Duration = Duration::from_millis(500);
+/// How long a client may be behind before somebody reads on. Short against most answers, since meanwhile it holds a slot
+/// that it does not pay for; long against the time in which a client that reads takes what there is.
+const AHEAD_AFTER: Duration = Duration::from_millis(50);
 /// How long an answer is read whose client has left after its last text.
 const REST_WITHIN: Duration = Duration::from_secs(2);
 
 /// The body of a response that is an answer under way.
 pub(crate) struct Streamed {
     answer: Arc<Mutex<Watched>>,
+    /// Rung when the client falls behind.
+    behind: Arc<Notify>,
     warden: JoinHandle<()>,
 }
 
-/// An answer, and since when there was something for a client that has not come for it.
+/// An answer, and how far its client is with it.
 struct Watched {
     answer: Answer,
-    uncollected_since: Option<Instant>,
+    /// Since when there has been something for the client to take at all times. Who takes a little now and then is as far
+    /// behind as who takes nothing.
+    behind_since: Option<Instant>,
+    /// When the client last came for something.
+    came: Instant,
 }
 
 impl Streamed {
     /// Gives an answer out, at most until then, to a client that takes what there is within `patience`.
     pub(super) fn new(answer: Answer, until: Instant, patience: Duration) -> Self {
-        let now = Some(Instant::now());
-        let answer = Arc::new(Mutex::new(Watched { answer, uncollected_since: now }));
-        let warden = tokio::spawn(watch(Arc::downgrade(&answer), until, patience));
-        Self { answer, warden }
+        let now = Instant::now();
+        let watched = Watched { answer, behind_since: Some(now), came: now };
+        let (answer, behind) = (Arc::new(Mutex::new(watched)), Arc::new(Notify::new()));
+        let warden = watch(Arc::downgrade(&answer), behind.clone(), until, patience);
+        Self { answer, behind, warden: tokio::spawn(warden) }
     }
 
     pub(crate) fn poll_frame(
@@ -55,8 +65,14 @@ impl Streamed {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let mut watched = lock(&self.answer);
         let polled = watched.answer.poll_frame(cx);
+        watched.came = Instant::now();
         // Who is told to wait has taken everything; who gets a piece is expected back for the next.
-        watched.uncollected_since = polled.is_ready().then(Instant::now);
+        if polled.is_pending() {
+            watched.behind_since = None;
+        } else if watched.behind_since.is_none() {
+            watched.behind_since = Some(watched.came);
+            self.behind.notify_one();
+        }
         polled
     }
 
@@ -77,29 +93,41 @@ impl Drop for Streamed {
 }
 
 /// Ends an answer whose time is up or for which nobody comes, and reads it on before that.
-async fn watch(watched: Weak<Mutex<Watched>>, until: Instant, patience: Duration) {
+async fn watch(
+    watched: Weak<Mutex<Watched>>,
+    behind: Arc<Notify>,
+    until: Instant,
+    patience: Duration,
+) {
+    let mut time_is_up = pin!(sleep_until(until + READERS_TURN));
     loop {
-        let look_again = Instant::now() + AHEAD_AFTER;
-        let ahead = poll_fn(|cx| {
-            let Some(watched) = watched.upgrade() else { return Poll::Ready(()) };
-            let mut watched = lock(&watched);
-            // Whoever waits for something to come is woken by that; it must not be taken from it.
-            match watched.uncollected_since {
-                Some(since) if since.elapsed() >= AHEAD_AFTER => watched.answer.poll_ahead(cx),
-                _ => Poll::Pending,
+        let behind_since = match watched.upgrade() {
+            Some(watched) => lock(&watched).behind_since,
+            None => return,
+        };
+        match behind_since.map(|since| since + AHEAD_AFTER) {
+            // A client that keeps up needs nobody.
+            None => tokio::select! {
+                () = behind.notified() => continue,
+                () = &mut time_is_up => {}
+            },
+            Some(ahead_at) if ahead_at > Instant::now() => {
+                sleep_until(ahead_at.min(time_is_up.deadline())).await;
             }
-        });
-        // Where enough is held, or all of it, there is nothing to do but to look again.
-        if timeout_at(look_again, ahead).await.is_ok() {
-            sleep_until(look_again).await;
+            Some(_) => {
+                let look_again = Instant::now() + AHEAD_AFTER;
+                // Where enough is held, or all of it, there is nothing to do but to look again.
+                if timeout_at(look_again, poll_fn(|cx| read_on(&watched, cx))).await.is_ok() {
+                    sleep_until(look_again).await;
+                }
+            }
         }
         let Some(answer) = watched.upgrade() else { return };
         let recording = {
             let mut watched = lock(&answer);
-            let is_left =
-                watched.uncollected_since.is_some_and(|since| since.elapsed() >= patience);
+            let is_left = watched.behind_since.is_some() && watched.came.elapsed() >= patience;
             match () {
-                () if Instant::now() >= until + READERS_TURN => watched.answer.give_up(),
+                () if time_is_up.deadline() <= Instant::now() => watched.answer.give_up(),
                 () if is_left => watched.answer.leave(),
                 () => continue,
             }
@@ -110,6 +138,17 @@ async fn watch(watched: Weak<Mutex<Watched>>, until: Instant, patience: Duration
             let _ = recording.await;
         }
         return;
+    }
+}
+
+/// Reads on in the place of a client that is behind: ready when enough is held, or when it is not behind any more.
+fn read_on(watched: &Weak<Mutex<Watched>>, cx: &mut Context<'_>) -> Poll<()> {
+    let Some(watched) = watched.upgrade() else { return Poll::Ready(()) };
+    let mut watched = lock(&watched);
+    // Whoever waits for something to come is woken by that; it must not be taken from it.
+    match watched.behind_since {
+        Some(_) => watched.answer.poll_ahead(cx),
+        None => Poll::Ready(()),
     }
 }
 

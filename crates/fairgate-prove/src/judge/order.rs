@@ -62,14 +62,18 @@ fn rows_differ(case: &Case<'_>) -> Vec<String> {
     differences
 }
 
-/// No client saw an error; where a worker dies, only answers that had begun may break off.
+/// No client saw an error that it did not ask for; where a worker dies, only answers that had begun may break off.
 pub(super) fn no_errors(case: &Case<'_>) -> Bar {
     let name = "no errors";
     let may_break = case.scenario.outage.is_some();
+    let asked_for = |sighting: &Sighting| {
+        let tenant = case.scenario.tenants.get(sighting.tenant);
+        tenant.is_some_and(|tenant| tenant.ask.expects(&sighting.end))
+    };
     let bad = |sighting: &&Sighting| match sighting.end {
         Seen::Completed { .. } | Seen::Left => false,
         Seen::Broken { .. } => !may_break,
-        Seen::Failed { .. } => true,
+        Seen::Failed { .. } => !asked_for(sighting),
     };
     let sightings = &case.evidence.sightings;
     let broken = sightings.iter().filter(|s| matches!(s.end, Seen::Broken { .. })).count();
@@ -91,13 +95,14 @@ pub(super) fn no_errors(case: &Case<'_>) -> Bar {
         let n = case.replay.turned_away.len();
         return Bar::new(name, false, format!("{n} were turned away, the first: {first}"));
     }
-    let says = match may_break {
-        true => format!(
-            "0 of {}, but for {broken} answers that had begun when the worker died",
-            sightings.len()
-        ),
-        false => format!("0 of {}", sightings.len()),
-    };
+    let asked_for = sightings.iter().filter(|sighting| asked_for(sighting)).count();
+    let mut says = format!("0 of {}", sightings.len());
+    if may_break {
+        says += &format!(", but for {broken} answers that had begun when the worker died");
+    }
+    if asked_for > 0 {
+        says += &format!(", but for {asked_for} that asked for it");
+    }
     Bar::new(name, !sightings.is_empty(), says)
 }
 

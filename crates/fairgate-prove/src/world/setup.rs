@@ -12,7 +12,7 @@ use fairgate_store::{Budget, Change, Limits, Period, Secret, Store, UnixMicros};
 use super::failed;
 use crate::client::MODEL;
 use crate::error::ProveError;
-use crate::scenario::{Level, Scenario};
+use crate::scenario::{Level, Policy, Scenario, Tenant};
 
 /// The one pool.
 pub(super) const POOL: &str = "sim";
@@ -23,6 +23,9 @@ const JOURNAL_FILES_MAX: usize = 100_000;
 
 /// More than anybody will use: what is proven is that it is reserved, settled and given back.
 const BUDGET_TOKENS: u64 = 1_000_000_000_000;
+
+/// What a class of weight 1 gets in one round of drr, in tokens.
+const QUANTUM: u64 = 64;
 
 /// Where the pool's journal is.
 pub(super) fn journal_folder(folder: &Path) -> PathBuf {
@@ -67,11 +70,7 @@ pub(super) fn config(
         }
         config.upstreams.push(upstream);
     }
-    let partition = scenario.partition;
-    let policy = format!(
-        r#"{{"share":{{"by":"group","partition":{partition},"inside":
-           {{"share":{{"by":"tenant","inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
-    );
+    let policy = policy(scenario);
     for pool in &mut config.pools {
         pool.name = POOL.to_owned();
         pool.capacity = scenario.capacity;
@@ -79,6 +78,34 @@ pub(super) fn config(
         pool.workers = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     }
     Ok(config)
+}
+
+/// The pool's policy, as in a file.
+fn policy(scenario: &Scenario) -> String {
+    let classes = |weight: &str| {
+        let class = |tenant: &Tenant| {
+            let (name, of) = (tenant.name, tenant.weight * QUANTUM);
+            format!(r#"{{"name":"{name}","{weight}":{of}}}"#)
+        };
+        scenario.tenants.iter().map(class).collect::<Vec<_>>().join(",")
+    };
+    match scenario.policy {
+        Policy::Share { partition } => format!(
+            r#"{{"share":{{"by":"group","partition":{partition},"inside":
+               {{"share":{{"by":"tenant","inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
+        ),
+        Policy::ShareClasses => {
+            let classes = classes("weight");
+            format!(r#"{{"share":{{"by":"class","classes":[{classes}]}}}}"#)
+        }
+        Policy::Load { ticks_max } => {
+            format!(r#"{{"load":{{"by":"tenant","max_wait_ticks":{ticks_max}}}}}"#)
+        }
+        Policy::Drr => {
+            let classes = classes("quantum");
+            format!(r#"{{"drr":{{"by":"class","classes":[{classes}]}}}}"#)
+        }
+    }
 }
 
 /// A simulated model.
@@ -125,6 +152,8 @@ pub(super) async fn tenants(
             limits: Limits { budgets, ..Limits::default() },
         })
         .await?;
+        let by_class = scenario.policy.is_by_class();
+        let class: Vec<String> = by_class.then(|| tenant.name.to_owned()).into_iter().collect();
         let mut keys = Vec::new();
         for number in 0..tenant.keys {
             let changed = change(Change::CreateKey {
@@ -133,7 +162,7 @@ pub(super) async fn tenants(
                 weight: 1,
                 limits: Limits::default(),
                 models: None,
-                classes: Vec::new(),
+                classes: class.clone(),
                 expires_at: None,
             });
             keys.extend(changed.await?.secret);

@@ -3,13 +3,13 @@
 use fairgate_prove::evidence::{Evidence, Seen};
 use fairgate_prove::judge::judge;
 use fairgate_prove::report::Report;
-use fairgate_prove::scenario::{Pace, Scenario, scenarios};
+use fairgate_prove::scenario::{Pace, Scenario, published};
 use fairgate_store::Outcome;
 
 use crate::stage::{Flaws, play};
 
 fn scenario(name: &str) -> Scenario {
-    scenarios(Pace::Quick).into_iter().find(|scenario| scenario.name == name).unwrap()
+    published(Pace::Quick).into_iter().find(|scenario| scenario.name == name).unwrap()
 }
 
 fn failed(report: &Report) -> Vec<&'static str> {
@@ -41,7 +41,7 @@ fn fails(report: &Report, bars: &[&str], says: &str) {
 
 #[test]
 fn the_core_alone_passes_every_bar_of_every_scenario() {
-    for scenario in scenarios(Pace::Quick) {
+    for scenario in published(Pace::Quick) {
         let report = judge(&scenario, &play(&scenario, &Flaws::default()));
         assert!(report.passed(), "{}: {:#?}", scenario.name, report.bars);
         assert!(report.journal_files > 1, "the journal was cut");

@@ -97,7 +97,7 @@ impl<'a> Stage<'a> {
             Level::Groups => (listed.as_str(), ""),
             Level::Tenants => ("", listed.as_str()),
         };
-        let partition = scenario.partition && !flaws.one_queue;
+        let partition = scenario.policy.is_partition() && !flaws.one_queue;
         let policy = format!(
             r#"{{"share":{{"by":"group","partition":{partition},"weights":{{{groups}}},"inside":
                {{"share":{{"by":"tenant","weights":{{{tenants}}},"inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
@@ -176,7 +176,7 @@ impl<'a> Stage<'a> {
         let id = format!("r{}", self.requests.len());
         let (least, most) = plan.ask.output_tokens;
         let output = least + (self.requests.len() as u64 * 7) % (most - least + 1);
-        let output = plan.ask.leaves_after.unwrap_or(output);
+        let output = plan.ask.leaves_after().unwrap_or(output);
         let cost = plan.ask.prompt_tokens + (least + most) / 2;
         let used = plan.ask.prompt_tokens + output;
         self.requests
@@ -239,7 +239,7 @@ impl<'a> Stage<'a> {
     fn row(&self, id: &str) -> Attempt {
         let Sent { client, cost, used, waited, ref worker, attempt } = self.requests[id];
         let plan = &self.scenario.tenants[client.tenant];
-        let (outcome, status, usage) = match plan.ask.leaves_after {
+        let (outcome, status, usage) = match plan.ask.leaves_after() {
             Some(_) => (Outcome::ClientLeft, 499, UsageSource::Counted),
             None => (Outcome::Completed, 200, UsageSource::Reported),
         };
