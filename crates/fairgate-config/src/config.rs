@@ -145,6 +145,32 @@ pub struct UpstreamConfig {
     pub fields: Rules,
     /// Which headers clients may send to it (default: no engine controls).
     pub headers: Rules,
+    /// What its provider lets through.
+    pub quota: QuotaConfig,
+}
+
+/// What a provider lets through. An upstream that names an account or a rate is taken to be hosted: what its provider says
+/// about limits is followed, and a rate of requests that nobody states is learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaConfig {
+    /// The provider's account that it draws on together with all upstreams that name the same one; one of its own where
+    /// absent.
+    pub account: Option<String>,
+    /// Requests a minute; as its provider says, else learned, where absent.
+    pub requests_per_minute: Option<u64>,
+    /// Tokens a minute, as its provider counts them; as its provider says, else no limit, where absent.
+    pub tokens_per_minute: Option<u64>,
+    /// For how many seconds of these rates may be saved up (default 10).
+    pub burst_seconds: u64,
+}
+
+impl QuotaConfig {
+    /// Whether there is a provider with limits behind it.
+    pub fn is_hosted(&self) -> bool {
+        self.account.is_some()
+            || self.requests_per_minute.is_some()
+            || self.tokens_per_minute.is_some()
+    }
 }
 
 impl UpstreamConfig {
@@ -262,6 +288,9 @@ pub struct PoolConfig {
     pub down_wait: Duration,
     /// What a request costs.
     pub cost: CostConfig,
+    /// Whether this process tells the pool what it sees of its workers (default true): whether they are up, what their
+    /// providers say about limits, rates that are learned.
+    pub observe: bool,
 }
 
 /// Brownout: who waited longer than `wait` has its output capped.

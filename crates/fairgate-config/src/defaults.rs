@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, Dialects, LimitsConfig, OnStoreFailure, Tokenizer, UpstreamTimeouts,
+    BreakerConfig, CostConfig, Dialects, LimitsConfig, OnStoreFailure, QuotaConfig, Tokenizer,
+    UpstreamTimeouts,
 };
 
 pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
@@ -52,6 +53,12 @@ pub(crate) const HEALTHY_AFTER: u32 = 1;
 pub(crate) const BREAKER: BreakerConfig =
     BreakerConfig { failures: 5, open_for: Duration::from_secs(10) };
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
+pub(crate) const QUOTA: QuotaConfig = QuotaConfig {
+    account: None,
+    requests_per_minute: None,
+    tokens_per_minute: None,
+    burst_seconds: 10,
+};
 
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -50,6 +50,7 @@ impl Config {
                 idle_connections_max: defaults::IDLE_CONNECTIONS_MAX,
                 fields: Default::default(),
                 headers: Default::default(),
+                quota: defaults::QUOTA,
             }],
             pools: vec![PoolConfig {
                 name: SIM.to_owned(),
@@ -63,6 +64,7 @@ impl Config {
                 retries: defaults::RETRIES,
                 down_wait: defaults::DOWN_WAIT,
                 cost: defaults::COST,
+                observe: true,
             }],
         }
     }

@@ -25,6 +25,7 @@ const POOL: &[&str] = &[
     "retries",
     "down_wait",
     "cost",
+    "observe",
 ];
 
 /// What may be waited for workers that are down; nothing, where one would rather be refused at once.
@@ -99,6 +100,7 @@ fn config(
     let retries = section.or("retries", defaults::RETRIES, |field| field.integer(0..=10));
     let down_wait = section.or("down_wait", defaults::DOWN_WAIT, |field| field.duration(DOWN_WAIT));
     let cost = section.or("cost", defaults::COST, cost);
+    let observe = section.or("observe", true, Field::boolean);
     Some(PoolConfig {
         name: name?,
         capacity: capacity?,
@@ -111,6 +113,7 @@ fn config(
         retries: retries?,
         down_wait: down_wait?,
         cost: cost?,
+        observe: observe?,
     })
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::config::{BreakerConfig, Dialects, HealthConfig, UpstreamConfig, UpstreamTimeouts};
+use crate::config::{
+    BreakerConfig, Dialects, HealthConfig, QuotaConfig, UpstreamConfig, UpstreamTimeouts,
+};
 use crate::defaults;
 use crate::field::{Field, Section};
 use crate::read::rules;
@@ -27,10 +29,17 @@ const UPSTREAM: &[&str] = &[
     "idle_connections_max",
     "fields",
     "headers",
+    "account",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "burst_seconds",
 ];
 
 /// How often a backend may be asked how it is.
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// More than any provider allows.
+const PER_MINUTE_MAX: u64 = 1_000_000_000_000;
 
 /// What is known of an upstream even where something is wrong with it.
 pub(super) struct Upstream<'a> {
@@ -44,6 +53,7 @@ pub(super) struct Upstream<'a> {
 
 pub(super) fn upstreams(field: Field<'_>) -> Option<Vec<Upstream<'_>>> {
     let mut seen = BTreeMap::new();
+    let mut accounts = BTreeMap::new();
     let mut all = Vec::new();
     for field in field.list()? {
         let upstream = upstream(field.clone());
@@ -52,9 +62,29 @@ pub(super) fn upstreams(field: Field<'_>) -> Option<Vec<Upstream<'_>>> {
         {
             field.wrong::<()>(format!("another upstream is called {name:?}, on line {first}"));
         }
+        if let Some(config) = &upstream.config {
+            check_account(&field, &config.quota, &mut accounts);
+        }
         all.push(upstream);
     }
     Some(all)
+}
+
+/// Upstreams of one account share its rates, so they cannot state different ones.
+fn check_account(
+    field: &Field<'_>,
+    quota: &QuotaConfig,
+    accounts: &mut BTreeMap<String, (QuotaConfig, usize)>,
+) {
+    let Some(account) = &quota.account else { return };
+    let line = field.node.place.line;
+    let (first, first_line) = accounts.entry(account.clone()).or_insert((quota.clone(), line));
+    if first != quota {
+        field.wrong::<()>(format!(
+            "draws on the account {account:?} like the upstream on line {first_line}, and states other rates: state the \
+             same requests_per_minute, tokens_per_minute and burst_seconds in both, or use another account"
+        ));
+    }
 }
 
 fn upstream(field: Field<'_>) -> Upstream<'_> {
@@ -97,6 +127,7 @@ fn config(
         });
     let fields = section.or("fields", Rules::default(), rules::fields);
     let headers = section.or("headers", Rules::default(), rules::headers);
+    let quota = quota(section);
     Some(UpstreamConfig {
         name: name?,
         url: url?,
@@ -111,6 +142,28 @@ fn config(
         idle_connections_max: idle_connections_max?,
         fields: fields?,
         headers: headers?,
+        quota: quota?,
+    })
+}
+
+fn quota(section: &Section<'_>) -> Option<QuotaConfig> {
+    let rate = |name| section.optional(name, |field| field.integer(1..=PER_MINUTE_MAX));
+    let account = section.optional("account", name);
+    let requests_per_minute = rate("requests_per_minute");
+    let tokens_per_minute = rate("tokens_per_minute");
+    let burst_seconds = section.optional("burst_seconds", |field| {
+        let stated = ["account", "requests_per_minute", "tokens_per_minute"];
+        match stated.iter().any(|name| section.has(name)) {
+            true => field.integer(1..=60),
+            false => field
+                .wrong("has no meaning without account, requests_per_minute or tokens_per_minute"),
+        }
+    });
+    Some(QuotaConfig {
+        account: account?,
+        requests_per_minute: requests_per_minute?,
+        tokens_per_minute: tokens_per_minute?,
+        burst_seconds: burst_seconds?.unwrap_or(defaults::QUOTA.burst_seconds),
     })
 }
 

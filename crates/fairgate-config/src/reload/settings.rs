@@ -9,8 +9,8 @@ use fairgate_journal::format_policy;
 
 use crate::config::{
     AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
-    HealthConfig, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure, PoolConfig, Secret,
-    StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    HealthConfig, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure, PoolConfig,
+    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -199,6 +199,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         idle_connections_max,
         fields,
         headers,
+        quota: QuotaConfig { account, requests_per_minute, tokens_per_minute, burst_seconds },
     } = upstream;
     let spoken = [("openai", openai), ("anthropic", anthropic)];
     let spoken: Vec<&str> = spoken.iter().filter(|(_, speaks)| **speaks).map(|(d, _)| *d).collect();
@@ -226,6 +227,10 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
     list.live("idle_connections_max", idle_connections_max);
     rule_settings(&mut list, "fields", fields);
     rule_settings(&mut list, "headers", headers);
+    list.live_option("account", account.as_ref());
+    list.live_option("requests_per_minute", *requests_per_minute);
+    list.live_option("tokens_per_minute", *tokens_per_minute);
+    list.live("burst_seconds", burst_seconds);
 }
 
 fn rule_settings(list: &mut List<'_>, name: &str, rules: &Rules) {
@@ -250,6 +255,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         retries,
         down_wait,
         cost,
+        observe,
     } = pool;
     list.live("models", models.iter().map(model_words).collect::<Vec<_>>().join(", "));
     list.live("workers", workers.join(", "));
@@ -266,6 +272,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     list.live("retries", retries);
     list.live("down_wait", format_duration(*down_wait));
     cost_settings(&mut list, cost);
+    list.live("observe", observe);
 }
 
 fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {

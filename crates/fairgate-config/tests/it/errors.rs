@@ -340,7 +340,7 @@ fn errors_elsewhere() {
             "slots: 16",
             "slot: 16",
             &[
-                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max, fields, headers"#,
+                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds"#,
                 r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),
@@ -369,6 +369,27 @@ fn errors_elsewhere() {
         let expected: Vec<String> = expected.iter().map(|e| format!("fairgate.yaml:{e}")).collect();
         assert_eq!(errors(&LEAST.replacen(old, new, 1)), expected, "{old} → {new}");
     }
+}
+
+#[test]
+fn upstreams_of_one_account_state_the_same_rates() {
+    let text = |second: &str| {
+        format!(
+            "upstreams:\n  - {{name: a, url: 'https://a', account: openai, requests_per_minute: 500}}\n  - {{name: b, url: 'https://b', {second}}}\npools:\n  - {{name: p, models: [m], workers: [a, b], capacity: 4}}\n"
+        )
+    };
+    assert_eq!(
+        errors(&text("account: openai, requests_per_minute: 600")),
+        [
+            r#"fairgate.yaml:3:5: upstreams[1]: draws on the account "openai" like the upstream on line 2, and states other rates: state the same requests_per_minute, tokens_per_minute and burst_seconds in both, or use another account"#
+        ]
+    );
+    assert_eq!(
+        errors(&text("burst_seconds: 5")),
+        [
+            "fairgate.yaml:3:48: upstreams[1].burst_seconds: has no meaning without account, requests_per_minute or tokens_per_minute"
+        ]
+    );
 }
 
 #[test]

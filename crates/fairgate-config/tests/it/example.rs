@@ -158,6 +158,8 @@ fn what_is_commented_out_is_the_default_or_off() {
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
         "aliases:",
         "credential: {file: secrets/openai-key}",
+        "requests_per_minute: 500",
+        "tokens_per_minute: 200000",
         "fields:",
         "headers:",
         "ca: tls/company-ca.pem",

@@ -71,6 +71,10 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].headers.allow", r#"["x-request-id"]"#),
     ("upstreams[].headers.strip", r#"["x-team"]"#),
     ("upstreams[].headers.refuse", r#"["x-gateway-*"]"#),
+    ("upstreams[].account", "openai-main"),
+    ("upstreams[].requests_per_minute", "500"),
+    ("upstreams[].tokens_per_minute", "200000"),
+    ("upstreams[].burst_seconds", "7"),
     ("pools", r#"[{"name": "llama", "models": ["x"], "workers": ["vllm"], "capacity": 4}]"#),
     ("pools[].name", "other"),
     ("pools[].models", r#"["x"]"#),
@@ -94,6 +98,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].cost.output_default", "7"),
     ("pools[].cost.max_tokens_default", "7"),
     ("pools[].cost.tokenizer", "o200k"),
+    ("pools[].observe", "false"),
 ];
 
 /// A configuration in which the option can be set: the least, with the sections around the option.
@@ -107,6 +112,9 @@ fn base(option: &str) -> Value {
     });
     if option.starts_with("tls.") {
         base["tls"] = json!({"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"});
+    }
+    if option == "upstreams[].burst_seconds" {
+        base["upstreams"][0]["account"] = json!("openai-main");
     }
     if option == "upstreams[].name" {
         base["pools"][0]["workers"] = json!(["spare"]);
