@@ -1,0 +1,232 @@
+//! Tells a pool what is observed of its workers, as worker events. One task for each pool, and the only one that does: where
+//! another process feeds a pool's events, this one can be switched off.
+//!
+//! Whoever observes something leaves it here and goes on. What is new about a worker replaces what was not told yet, so
+//! nothing piles up, however often a provider changes its mind.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fairgate_core::event::{WorkerChange, WorkerState};
+use fairgate_core::units::{BurstSeconds, Micros, PerMinute};
+use fairgate_runtime::Gate;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// The way to tell a pool about its workers.
+pub(crate) struct Reporter {
+    desk: Arc<Desk>,
+    task: JoinHandle<()>,
+}
+
+struct Desk {
+    reports: Mutex<BTreeMap<Arc<str>, Report>>,
+    news: Notify,
+    observes: AtomicBool,
+}
+
+/// What is known of a worker.
+#[derive(Clone, Debug, Default)]
+struct Report {
+    stands: Option<Stands>,
+    rates: Option<Rates>,
+    /// Until when its provider wants nothing.
+    rests_until: Option<Instant>,
+    /// What its provider would take at once, where that is news.
+    left: Left,
+    is_news: bool,
+}
+
+/// Whether a worker takes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stands {
+    pub(crate) state: WorkerState,
+    pub(crate) slots: u64,
+    /// Until when what needs it waits for it to come back.
+    pub(crate) down_until: Option<Instant>,
+}
+
+/// What a worker's provider lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rates {
+    pub(crate) requests: Option<PerMinute>,
+    pub(crate) tokens: Option<PerMinute>,
+    pub(crate) burst: BurstSeconds,
+}
+
+/// What a worker's provider would take at once; absent where nothing is to be said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) requests: Option<u64>,
+    pub(crate) tokens: Option<u64>,
+}
+
+impl Reporter {
+    /// Starts to tell a pool, where it is observed by this process.
+    pub(crate) fn start(gate: Gate, observes: bool) -> Self {
+        let desk = Arc::new(Desk {
+            reports: Mutex::default(),
+            news: Notify::new(),
+            observes: AtomicBool::new(observes),
+        });
+        let task = tokio::spawn(tell(desk.clone(), gate));
+        Self { desk, task }
+    }
+
+    /// The pool has these workers from now on: of others nothing is told.
+    pub(crate) fn employ<'a>(&self, workers: impl Iterator<Item = &'a Arc<str>>, observes: bool) {
+        let mut reports = self.desk.lock();
+        let mut kept: BTreeMap<_, _> = workers
+            .map(|name| (name.clone(), reports.remove(name).unwrap_or_default()))
+            .collect();
+        let was_off = !self.desk.observes.swap(observes, Ordering::Relaxed);
+        if observes && was_off {
+            kept.values_mut().for_each(|report| report.is_news = true);
+        }
+        *reports = kept;
+        self.desk.news.notify_one();
+    }
+
+    /// Whether a worker takes requests.
+    pub(crate) fn stands(&self, worker: &str, stands: Stands) {
+        self.desk.note(worker, |report| report.stands = Some(stands));
+    }
+
+    /// What a worker's provider lets through.
+    pub(crate) fn may(&self, worker: &str, rates: Rates) {
+        self.desk.note(worker, |report| report.rates = Some(rates));
+    }
+
+    /// A worker's provider wants nothing until then, and has nothing left that it would take at once.
+    pub(crate) fn rests(&self, worker: &str, until: Instant, left: Left) {
+        self.desk.note(worker, |report| {
+            report.rests_until = Some(until);
+            report.left.meet(left);
+        });
+    }
+
+    /// What a worker's provider would take at once.
+    pub(crate) fn has_left(&self, worker: &str, left: Left) {
+        self.desk.note(worker, |report| report.left.meet(left));
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Left {
+    /// What is newer counts.
+    fn meet(&mut self, newer: Self) {
+        self.requests = newer.requests.or(self.requests);
+        self.tokens = newer.tokens.or(self.tokens);
+    }
+}
+
+impl Desk {
+    /// Notes something of a worker that the pool has.
+    fn note(&self, worker: &str, write: impl FnOnce(&mut Report)) {
+        if let Some(report) = self.lock().get_mut(worker) {
+            write(report);
+            report.is_news = true;
+            self.news.notify_one();
+        }
+    }
+
+    /// The next worker of whom there is something to tell.
+    fn next(&self) -> Option<(Arc<str>, Report)> {
+        let mut reports = self.lock();
+        let (name, report) = reports.iter_mut().find(|(_, report)| report.is_news)?;
+        let news = report.clone();
+        (report.is_news, report.left) = (false, Left::default());
+        Some((name.clone(), news))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Report>> {
+        // Every change is a few assignments.
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells the pool whatever is new, for ever.
+async fn tell(desk: Arc<Desk>, gate: Gate) {
+    loop {
+        desk.news.notified().await;
+        while desk.observes.load(Ordering::Relaxed)
+            && let Some((name, report)) = desk.next()
+        {
+            let (change, until) = change(&name, &report, Instant::now());
+            // A gate that has closed has no use for it.
+            let _ = match until {
+                Some(until) => gate.pause_worker(change, until).await,
+                None => gate.worker(change).await,
+            };
+        }
+    }
+}
+
+/// The event, and until when the worker is to be left alone: as long as it is down or its provider wants nothing.
+fn change(name: &str, report: &Report, now: Instant) -> (WorkerChange, Option<Instant>) {
+    let Report { stands, rates, rests_until, left, .. } = report;
+    let change = WorkerChange {
+        name: name.into(),
+        state: stands.map(|stands| stands.state),
+        slots: stands.map(|stands| stands.slots),
+        requests_per_minute: rates.map(|rates| rates.requests),
+        tokens_per_minute: rates.map(|rates| rates.tokens),
+        burst_seconds: rates.map(|rates| rates.burst),
+        requests_remaining: left.requests,
+        tokens_remaining: left.tokens,
+        pause_until: Some(Micros(0)),
+        ..WorkerChange::default()
+    };
+    let until = stands.and_then(|stands| stands.down_until).max(*rests_until);
+    (change, until.filter(|until| *until > now))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const UP: Stands = Stands { state: WorkerState::Up, slots: 4, down_until: None };
+
+    fn desk() -> Desk {
+        let reports = BTreeMap::from([("w".into(), Report::default())]);
+        let observes = AtomicBool::new(true);
+        Desk { reports: Mutex::new(reports), news: Notify::new(), observes }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_is_back_still_waits_for_its_provider() {
+        let now = Instant::now();
+        let [soon, later] = [1, 5].map(|seconds| now + Duration::from_secs(seconds));
+        let report = Report { stands: Some(UP), rests_until: Some(later), ..Report::default() };
+        assert_eq!(change("w", &report, now).1, Some(later));
+        let down = Stands { down_until: Some(soon), ..UP };
+        let report = Report { stands: Some(down), rests_until: Some(now), ..Report::default() };
+        assert_eq!(change("w", &report, now).1, Some(soon));
+        let report = Report { stands: Some(UP), rests_until: Some(now), ..Report::default() };
+        assert_eq!(change("w", &report, now).1, None);
+    }
+
+    #[tokio::test]
+    async fn news_is_told_once_and_only_of_workers_that_the_pool_has() {
+        let desk = desk();
+        desk.note("stranger", |report| report.stands = Some(UP));
+        assert!(desk.next().is_none());
+        desk.note("w", |report| report.left.meet(Left { requests: Some(5), tokens: None }));
+        desk.note("w", |report| report.left.meet(Left { requests: Some(3), tokens: Some(7) }));
+        let (_, told) = desk.next().unwrap();
+        assert_eq!(told.left, Left { requests: Some(3), tokens: Some(7) });
+        assert!(desk.next().is_none());
+        desk.note("w", |report| report.stands = Some(UP));
+        // What was left then is not what is left now.
+        assert_eq!(desk.next().unwrap().1.left, Left::default());
+    }
+}

@@ -1,0 +1,446 @@
+//! A provider's account: what is known of its limits, and who draws on them.
+//!
+//! Every answer says something: that the request was accepted, often how much is left, sometimes that it was one too many. All
+//! upstreams of one account share what one of them is told, in whatever pools they work. What follows (rates, what is left, a
+//! pause) goes to these pools as worker events, by each pool's own reporter; whom to grant is theirs to decide.
+//!
+//! # What is left now
+//! An answer's headers tell how it was when the provider took the request on. What was sent since then is taken off, and what
+//! has come back since then is added.
+//!
+//! # Whom to believe
+//! The lower of what the file states and what the provider states. A provider that states different limits from answer to
+//! answer is believed the lowest of the last half minute. No pause is longer than a minute: after it one request asks again.
+
+mod division;
+mod learned;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use fairgate_config::QuotaConfig;
+use fairgate_core::units::{BurstSeconds, PerMinute};
+use fairgate_dialect::limits::{Counted, Limit, Told};
+use fairgate_runtime::Gate;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use self::division::{Draw, divide};
+use self::learned::Learned;
+use crate::pools::{Left, Rates, Reporter};
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The first pause where the provider does not say how long; it doubles with each refusal in a row.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// How long a limit that the provider stated holds against a higher one.
+const LOWER_HOLDS: Duration = Duration::from_secs(30);
+/// How often rates are looked at: what was learned, how they are divided, what is left.
+const TENDED_EVERY: Duration = Duration::from_secs(1);
+/// How old what a provider said of what is left may be.
+const HEARD_MAX: Duration = Duration::from_secs(3);
+
+/// A provider's account.
+pub(crate) struct Account {
+    pub(crate) name: Arc<str>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    stated: QuotaConfig,
+    requests: Stated,
+    tokens: Stated,
+    learned: Learned,
+    pause: Option<Pause>,
+    /// Refusals since the last request that was accepted.
+    refused_in_a_row: u32,
+    sent: Sent,
+    heard: Option<Heard>,
+    members: Vec<Member>,
+}
+
+/// A limit as the provider states it, per minute, and when it was last as low.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stated {
+    lowest: Option<(u64, Instant)>,
+}
+
+impl Stated {
+    fn hear(&mut self, per_minute: u64, now: Instant) {
+        let replaced = self.lowest.is_none_or(|(lowest, at)| {
+            per_minute <= lowest || now.saturating_duration_since(at) > LOWER_HOLDS
+        });
+        if replaced {
+            self.lowest = Some((per_minute, now));
+        }
+    }
+}
+
+/// All that was sent so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sent {
+    requests: u64,
+    tokens: u64,
+}
+
+/// How it stood with an account when a request was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    sent: Sent,
+    at: Instant,
+}
+
+/// What a provider said was left when it took a request on.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    ticket: Ticket,
+    at: Instant,
+    left: Left,
+}
+
+/// A worker of a pool that draws on the account.
+pub(crate) struct Member {
+    pub(crate) worker: Arc<str>,
+    pub(crate) reporter: Weak<Reporter>,
+    pub(crate) gate: Gate,
+    part: f64,
+    /// What it sent since it was last looked at, as a part of the account's rates.
+    used: f64,
+    told: Option<Rates>,
+}
+
+impl Member {
+    pub(crate) fn new(worker: Arc<str>, reporter: &Arc<Reporter>, gate: Gate) -> Self {
+        let reporter = Arc::downgrade(reporter);
+        Self { worker, reporter, gate, part: 1.0, used: 0.0, told: None }
+    }
+}
+
+/// Why and until when nothing is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) until: Instant,
+    /// What the limit counts, where that was said.
+    pub(crate) counted: Option<Counted>,
+    /// How long the provider asked for.
+    pub(crate) asked: Option<Duration>,
+}
+
+/// A rate in force and where it is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    pub(crate) per_minute: u64,
+    pub(crate) from: From,
+}
+
+/// Where a rate is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    File,
+    Header,
+    Learned,
+}
+
+impl From {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Header => "header",
+            Self::Learned => "learned",
+        }
+    }
+}
+
+impl Account {
+    /// An account of which `remembered` requests per minute were learned before.
+    pub(crate) fn new(name: Arc<str>, stated: QuotaConfig, remembered: Option<u64>) -> Self {
+        let now = Instant::now();
+        let learned = match remembered {
+            Some(per_minute) => Learned::resume(per_minute, now),
+            None => Learned::new(now),
+        };
+        let inner = Inner {
+            stated,
+            requests: Stated::default(),
+            tokens: Stated::default(),
+            learned,
+            pause: None,
+            refused_in_a_row: 0,
+            sent: Sent::default(),
+            heard: None,
+            members: Vec::new(),
+        };
+        Self { name, inner: Mutex::new(inner) }
+    }
+
+    /// These workers draw on it from now on, within the rates that the file states.
+    pub(crate) fn serve(&self, stated: QuotaConfig, members: Vec<Member>) {
+        let mut inner = self.lock();
+        inner.stated = stated;
+        inner.members = members;
+        let draws = vec![Draw::default(); inner.members.len()];
+        inner.divide(&draws);
+        inner.tell_rates();
+        if let Some(pause) = inner.pause.filter(|pause| pause.until > Instant::now()) {
+            inner.tell_pause(pause);
+        }
+    }
+
+    /// A request of a worker is sent, which the provider may count as so many tokens.
+    pub(crate) fn sent(&self, worker: &str, tokens: u64) -> Ticket {
+        let mut inner = self.lock();
+        inner.sent.requests += 1;
+        inner.sent.tokens = inner.sent.tokens.saturating_add(tokens);
+        let part = |rate: Option<Rate>, used: u64| {
+            rate.map_or(0.0, |rate| precise(used) / precise(rate.per_minute))
+        };
+        let used = part(inner.requests_rate(), 1).max(part(inner.tokens_rate(), tokens));
+        if let Some(member) = inner.members.iter_mut().find(|member| *member.worker == *worker) {
+            member.used += used;
+        }
+        Ticket { sent: inner.sent, at: Instant::now() }
+    }
+
+    /// The head of an answer has come: the provider has taken the request on.
+    pub(crate) fn accepted(&self, ticket: Ticket, told: &Told) {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.learned.accepted(now);
+        inner.refused_in_a_row = 0;
+        inner.hear(ticket, told, now);
+    }
+
+    /// The provider has refused a request because of a rate. Says what follows.
+    pub(crate) fn refused(
+        &self,
+        ticket: Ticket,
+        told: &Told,
+        counted: Option<Counted>,
+        asked: Option<Duration>,
+    ) -> Pause {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.learned.refused(now);
+        inner.hear(ticket, told, now);
+        // What is left is nothing, whatever was said before.
+        inner.heard = None;
+        let unasked = PAUSE_FIRST * 2_u32.saturating_pow(inner.refused_in_a_row.min(16));
+        inner.refused_in_a_row = inner.refused_in_a_row.saturating_add(1);
+        let until = now + asked.unwrap_or(unasked).min(PAUSE_MAX);
+        // Of several that were refused at once, the longest pause holds.
+        let pause = match inner.pause {
+            Some(earlier) if earlier.until >= until => earlier,
+            _ => Pause { until, counted, asked },
+        };
+        if inner.pause != Some(pause) {
+            inner.pause = Some(pause);
+            inner.tell_pause(pause);
+        }
+        inner.tell_rates();
+        pause
+    }
+
+    /// The pause in force.
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        self.lock().pause.filter(|pause| pause.until > Instant::now())
+    }
+
+    /// The rates in force: of requests and of tokens.
+    pub(crate) fn rates(&self) -> (Option<Rate>, Option<Rate>) {
+        let inner = self.lock();
+        (inner.requests_rate(), inner.tokens_rate())
+    }
+
+    /// What is worth to be remembered of it: requests per minute that were learned.
+    pub(crate) fn learned(&self) -> Option<u64> {
+        let inner = self.lock();
+        inner.learned.is_known().then(|| inner.learned.per_minute())
+    }
+
+    /// Looks at its rates once a second, for ever.
+    pub(crate) async fn tend(account: Weak<Self>) {
+        let mut ticks = interval(TENDED_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(account) = account.upgrade() else { return };
+            let gates: Vec<Gate> = {
+                let inner = account.lock();
+                inner.members.iter().map(|member| member.gate.clone()).collect()
+            };
+            // Alone, there is nobody to divide with.
+            let mut hungry = vec![false; gates.len()];
+            if gates.len() > 1 {
+                for (gate, hungry) in gates.iter().zip(&mut hungry) {
+                    *hungry = gate.live().await.is_ok_and(|live| live.waiting > 0);
+                }
+            }
+            account.look(&hungry, Instant::now());
+        }
+    }
+
+    /// Tells the pools what has changed by itself. `hungry`: in which of the members' pools requests wait.
+    fn look(&self, hungry: &[bool], now: Instant) {
+        let mut inner = self.lock();
+        inner.learned.grow(now);
+        // The members may have changed while their pools were asked: then it is divided the next time.
+        if inner.members.len() == hungry.len() {
+            let per_second = 60.0 / TENDED_EVERY.as_secs_f64();
+            let draws: Vec<Draw> = (inner.members.iter().zip(hungry))
+                .map(|(member, hungry)| Draw { used: member.used * per_second, hungry: *hungry })
+                .collect();
+            inner.divide(&draws);
+        }
+        inner.tell_rates();
+        inner.tell_left(now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // After a panic its numbers are at worst a request behind.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn hear(&mut self, ticket: Ticket, told: &Told, now: Instant) {
+        let (requests, tokens) = (told.requests(), told.tokens());
+        if let Some(per_minute) = requests.and_then(Limit::per_minute) {
+            self.requests.hear(per_minute, now);
+        }
+        if let Some(per_minute) = tokens.and_then(Limit::per_minute) {
+            self.tokens.hear(per_minute, now);
+        }
+        // What is left of a day says nothing about what may be sent at once, unless it is nothing.
+        let left = |limit: Option<&Limit>| {
+            let limit = limit?;
+            let is_rate = limit.per_minute().is_some() || limit.limit.is_none();
+            limit.remaining.filter(|left| is_rate || *left == 0)
+        };
+        let left = Left { requests: left(requests), tokens: left(tokens) };
+        let is_newer = self.heard.is_none_or(|heard| heard.ticket.at <= ticket.at);
+        if is_newer && left != Left::default() {
+            self.heard = Some(Heard { ticket, at: now, left });
+        }
+    }
+
+    fn requests_rate(&self) -> Option<Rate> {
+        let known = lower(self.stated.requests_per_minute, self.requests);
+        let any_tokens = || lower(self.stated.tokens_per_minute, self.tokens).is_some();
+        match known {
+            Some(rate) => Some(rate),
+            // A provider that states tokens alone limits nothing else.
+            None if any_tokens() => None,
+            None => Some(Rate { per_minute: self.learned.per_minute(), from: From::Learned }),
+        }
+    }
+
+    fn tokens_rate(&self) -> Option<Rate> {
+        lower(self.stated.tokens_per_minute, self.tokens)
+    }
+
+    fn divide(&mut self, draws: &[Draw]) {
+        for (member, part) in self.members.iter_mut().zip(divide(draws)) {
+            (member.part, member.used) = (part, 0.0);
+        }
+    }
+
+    fn tell_rates(&mut self) {
+        let burst = BurstSeconds::new(self.stated.burst_seconds).unwrap_or(BurstSeconds::DEFAULT);
+        let (requests, tokens) = (self.requests_rate(), self.tokens_rate());
+        for member in &mut self.members {
+            let part = |rate: Option<Rate>| {
+                let part = whole(precise(rate?.per_minute) * member.part).max(1);
+                PerMinute::new(part).ok()
+            };
+            let rates = Rates { requests: part(requests), tokens: part(tokens), burst };
+            if member.told.is_none_or(|told| is_other(told, rates)) {
+                member.told = Some(rates);
+                if let Some(reporter) = member.reporter.upgrade() {
+                    reporter.may(&member.worker, rates);
+                }
+            }
+        }
+    }
+
+    fn tell_pause(&self, pause: Pause) {
+        let spent = |concerned: bool| concerned.then_some(0);
+        let requests = pause.counted.is_none_or(|counted| counted == Counted::Requests);
+        let tokens = pause.counted.is_none_or(|counted| counted != Counted::Requests);
+        let left = Left { requests: spent(requests), tokens: spent(tokens) };
+        for member in &self.members {
+            if let Some(reporter) = member.reporter.upgrade() {
+                reporter.rests(&member.worker, pause.until, left);
+            }
+        }
+    }
+
+    /// Says what is left, where that is less than what may be saved up: elsewhere it is no news.
+    fn tell_left(&mut self, now: Instant) {
+        let Some(heard) = self.heard.take() else { return };
+        if now.saturating_duration_since(heard.at) > HEARD_MAX {
+            return;
+        }
+        let age = now.saturating_duration_since(heard.ticket.at).as_secs_f64() / 60.0;
+        let burst = precise(self.stated.burst_seconds) / 60.0;
+        let estimate = |left: Option<u64>, rate: Option<Rate>, since: u64| {
+            let (left, rate) = (left?, precise(rate?.per_minute));
+            let now = (precise(left) + rate * age - precise(since)).max(0.0);
+            (now < rate * burst).then_some(now)
+        };
+        let since = |all: u64, then: u64| all.saturating_sub(then);
+        let requests = estimate(
+            heard.left.requests,
+            self.requests_rate(),
+            since(self.sent.requests, heard.ticket.sent.requests),
+        );
+        let tokens = estimate(
+            heard.left.tokens,
+            self.tokens_rate(),
+            since(self.sent.tokens, heard.ticket.sent.tokens),
+        );
+        for member in &self.members {
+            let part = |left: Option<f64>| left.map(|left| whole(left * member.part));
+            let left = Left { requests: part(requests), tokens: part(tokens) };
+            if let Some(reporter) = member.reporter.upgrade().filter(|_| left != Left::default()) {
+                reporter.has_left(&member.worker, left);
+            }
+        }
+    }
+}
+
+/// The lower of what the file and the provider state.
+fn lower(file: Option<u64>, provider: Stated) -> Option<Rate> {
+    let provider = provider.lowest.map(|(per_minute, _)| per_minute);
+    match (file, provider) {
+        (Some(file), Some(provider)) if provider < file => {
+            Some(Rate { per_minute: provider, from: From::Header })
+        }
+        (Some(file), _) => Some(Rate { per_minute: file, from: From::File }),
+        (None, Some(provider)) => Some(Rate { per_minute: provider, from: From::Header }),
+        (None, None) => None,
+    }
+}
+
+/// Whether rates differ by so much that a pool should know. A part that wavers a little is no news.
+fn is_other(told: Rates, now: Rates) -> bool {
+    let differ = |told: Option<PerMinute>, now: Option<PerMinute>| match (told, now) {
+        (Some(told), Some(now)) => told.get().abs_diff(now.get()) > told.get() / 64,
+        (told, now) => told != now,
+    };
+    differ(told.requests, now.requests)
+        || differ(told.tokens, now.tokens)
+        || told.burst != now.burst
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+fn precise(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, and is never below 0"
+)]
+fn whole(number: f64) -> u64 {
+    number as u64
+}
