@@ -1,10 +1,14 @@
 //! What the fuzz targets and the property tests call. A finding is a panic.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use http::StatusCode;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::limits::{self, COUNT_MAX, Refusal, SPAN_MAX, Told, UnixMicros};
 use crate::rewrite::refuses_max_tokens;
 use crate::{Ask, Changes, Framing, Measured, Meter, Route, Usage};
 
@@ -40,6 +44,61 @@ pub fn meter(data: &[u8]) {
     let framing = [Framing::Sse, Framing::Json, Framing::Opaque][usize::from(framing & 3) % 3];
     let sizes = [usize::from(first) + 1, usize::from(second) + 1];
     check_meter(route, framing, hide, body, &sizes);
+}
+
+/// Reads any bytes as an error: two bytes for the status, lines of `name: value`, an empty line, and the body.
+pub fn limits(data: &[u8]) {
+    let Some((status, rest)) = data.split_first_chunk() else { return };
+    let status = 400 + u16::from_be_bytes(*status) % 200;
+    let Ok(status) = StatusCode::from_u16(status) else { return };
+    let (mut headers, mut body) = (Vec::new(), rest);
+    while let Some(end) = body.iter().position(|&byte| byte == b'\n') {
+        let (line, after) = (&body[..end], &body[end + 1..]);
+        body = after;
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { break };
+        let Ok(name) = std::str::from_utf8(&line[..colon]) else { continue };
+        headers.push((name, &line[colon + 1..]));
+    }
+    check_limits(status, &headers, body);
+}
+
+/// Whatever an answer says, what is made of it stays within its bounds.
+pub fn check_limits(status: StatusCode, headers: &[(&str, &[u8])], body: &[u8]) -> (Told, Refusal) {
+    // 2026-11-16T02:08:05Z.
+    let now = UnixMicros(1_794_794_885_000_000);
+    let mut told = limits::told(headers.iter().copied(), now);
+    assert_eq!(told, limits::told(headers.iter().copied(), now), "read twice");
+    check_told(&told);
+    let refusal = limits::refusal(status, body, &mut told, now);
+    check_told(&told);
+    let (limit, wait) = match &refusal {
+        Refusal::Rate { limit, retry_after, .. } => (*limit, *retry_after),
+        Refusal::TooLargeForLimit { limit, requested, .. } => {
+            assert!(requested.is_none_or(|requested| requested <= COUNT_MAX));
+            (None, limit.map(|_| Duration::ZERO))
+        }
+        Refusal::Overloaded { retry_after } => (None, *retry_after),
+        Refusal::Spent { reason } | Refusal::Blocked { reason } => {
+            assert!((1..=64).contains(&reason.len()), "{reason}");
+            (None, None)
+        }
+        Refusal::Other => (None, None),
+    };
+    assert!(limit.is_none_or(|limit| (1..=COUNT_MAX).contains(&limit)));
+    assert!(wait.is_none_or(|wait| wait <= SPAN_MAX));
+    (told, refusal)
+}
+
+fn check_told(told: &Told) {
+    assert!(told.retry_after.is_none_or(|wait| wait <= SPAN_MAX));
+    assert!(told.absurd.len() <= 16);
+    for limit in told.limits.iter().chain(told.requests()).chain(told.tokens()) {
+        assert!(limit.limit.is_none_or(|limit| (1..=COUNT_MAX).contains(&limit)), "{limit:?}");
+        let most = limit.limit.unwrap_or(COUNT_MAX);
+        assert!(limit.remaining.is_none_or(|left| left <= most), "{limit:?}");
+        assert!(limit.reset_after.is_none_or(|reset| reset <= SPAN_MAX), "{limit:?}");
+        assert!(limit.per_minute().is_none_or(|rate| rate > 0), "{limit:?}");
+    }
 }
 
 /// A body is read if it is JSON, and changes only what it should.

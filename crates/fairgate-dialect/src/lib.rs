@@ -1,11 +1,12 @@
 //! What OpenAI's and Anthropic's APIs say: how to read a request without changing a byte that need not change, how to
-//! read usage out of an answer as it passes, how an error looks to each, and what a request will cost. Pure: no I/O,
-//! no clock.
+//! read usage out of an answer as it passes, how an error looks to each, what a request will cost, and what a
+//! provider says about its limits. Pure: no I/O, no clock.
 
 mod ask;
 pub mod estimate;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod limits;
 mod meter;
 mod models;
 mod problem;

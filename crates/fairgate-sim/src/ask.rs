@@ -106,6 +106,12 @@ impl Ask {
         })
     }
 
+    /// How many answers it wants in all.
+    pub(crate) fn choices(&self) -> u64 {
+        let prompts = u64::try_from(self.prompts.len()).unwrap_or(u64::MAX);
+        prompts.saturating_mul(self.choices_per_prompt)
+    }
+
     pub(crate) fn input_tokens(&self, options: &SimOptions) -> u64 {
         self.prompts.iter().fold(0, |sum, prompt| sum.saturating_add(prompt.tokens(options)))
     }

@@ -1,7 +1,7 @@
 //! How a request is refused, in the words of the API that it used.
 
 use bytes::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -23,14 +23,26 @@ pub(crate) struct Refusal {
     code: Option<&'static str>,
     /// The field that is at fault, where it is one.
     param: Option<&'static str>,
+    /// OpenAI's `type`, where the status does not say it.
+    kind: Option<&'static str>,
     retry_after_seconds: Option<u32>,
     allow: Option<&'static str>,
+    /// Further headers; boxed, since most refusals have none.
+    headers: Option<Box<HeaderMap>>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { status, message, code: None, param: None, retry_after_seconds: None, allow: None }
+        Self {
+            status,
+            message: message.into(),
+            code: None,
+            param: None,
+            kind: None,
+            retry_after_seconds: None,
+            allow: None,
+            headers: None,
+        }
     }
 
     /// A field of the request is not as it must be.
@@ -44,6 +56,15 @@ impl Refusal {
 
     pub(crate) fn code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
+    }
+
+    pub(crate) fn kind(self, openai: &'static str) -> Self {
+        Self { kind: Some(openai), ..self }
+    }
+
+    /// Further headers of the answer.
+    pub(crate) fn headers(self, headers: HeaderMap) -> Self {
+        Self { headers: Some(Box::new(headers)), ..self }
     }
 
     pub(crate) fn retry_after(self, seconds: Option<u32>) -> Self {
@@ -63,11 +84,12 @@ impl Refusal {
         if let Some(methods) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(methods));
         }
+        headers.extend(self.headers.map(|further| *further).unwrap_or_default());
         response
     }
 
     fn told(&self, dialect: Dialect) -> Value {
-        let (message, kind) = (&self.message, self.kind(dialect));
+        let (message, kind) = (&self.message, self.type_name(dialect));
         match dialect {
             Dialect::OpenAi => json!({"error": {
                 "message": message, "type": kind, "param": self.param, "code": self.code,
@@ -78,7 +100,10 @@ impl Refusal {
         }
     }
 
-    fn kind(&self, dialect: Dialect) -> &'static str {
+    fn type_name(&self, dialect: Dialect) -> &'static str {
+        if let (Dialect::OpenAi, Some(kind)) = (dialect, self.kind) {
+            return kind;
+        }
         match (dialect, self.status.as_u16()) {
             (Dialect::OpenAi, 429) => "requests",
             (Dialect::OpenAi, 500..) => "server_error",

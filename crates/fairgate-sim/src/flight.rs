@@ -7,6 +7,7 @@ use hyper::{HeaderMap, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
+use crate::account::Charge;
 use crate::answer::{Answer, Input};
 use crate::ask::{Ask, Route};
 use crate::backend::Backend;
@@ -22,6 +23,8 @@ pub(crate) struct Flight {
     slot: Option<OwnedSemaphorePermit>,
     /// The decoding of an answer that is told at the end only.
     silent: Option<(Pace, Arc<Answer>)>,
+    /// What its account charged for it, until it ends.
+    charge: Option<Charge>,
 }
 
 impl Flight {
@@ -47,7 +50,7 @@ impl Flight {
             header_names: headers.keys().map(|name| name.as_str().to_owned()).collect(),
         };
         let (record, stage) = (Some(record), Stage::Arriving);
-        Self { backend: Arc::clone(backend), record, stage, slot: None, silent: None }
+        Self { backend: Arc::clone(backend), record, stage, slot: None, silent: None, charge: None }
     }
 
     pub(crate) fn id(&self) -> String {
@@ -61,6 +64,11 @@ impl Flight {
             record.output_tokens_max = ask.output_tokens_max;
             record.fault = fault;
         }
+    }
+
+    /// Keeps what its account charged, to be corrected when it ends.
+    pub(crate) fn charged(&mut self, charge: Charge) {
+        self.charge = Some(charge);
     }
 
     /// Goes on without a slot, for what costs the model nothing.
@@ -156,6 +164,9 @@ impl Flight {
         let Some(mut record) = self.record.take() else { return };
         record.outcome = outcome;
         self.slot = None;
+        if let Some(charge) = self.charge.take() {
+            charge.settle(record.input_tokens.saturating_add(record.output_tokens));
+        }
         self.backend.tally().end(self.stage, record, self.backend.options.log_len);
     }
 }

@@ -35,12 +35,18 @@
 //! - **Prefix cache**, where [`SimOptions::prefix_cache_blocks`] is not 0: whole blocks of [`CACHE_BLOCK_TOKENS`] that an
 //!   earlier prompt for the model began with count as cached, and the usage says so.
 //!
+//! # A provider's limits
+//! With an [`Account`] it behaves like a hosted API: token buckets for requests and tokens per minute
+//! ([`AccountOptions`]), headers that state them in the words of OpenAI or Anthropic, and 429 with when to come back.
+//! Several backends with one `Arc<Account>` draw on it together. [`Account::counts`] tells who was accepted and refused, and
+//! [`Lie`] makes the headers wrong. `count_tokens` is not limited.
+//!
 //! # Steering
 //! Where [`SimOptions::steering`] is on, a request can choose its own fault and length, from another process and through
 //! a proxy: by the headers `x-sim-fault: reset-mid` and `x-sim-tokens: 150`, or by markers anywhere in the prompt's
 //! text, `[sim:fault=reset-mid]` and `[sim:tokens=150]` (at most a million tokens). A header goes before a marker, both before
 //! [`Sim::set_fault`]. `PUT /sim/fault` with a [`Fault`]'s text or `none` sets the fault for all;
-//! `GET /sim/stats` tells [`Stats`] as JSON.
+//! `GET /sim/stats` tells [`Stats`] as JSON, and [`AccountCounts`] as `account` where there is one.
 //!
 //! # Bounds
 //! Bodies ([`SimOptions::body_bytes_max`]), waiting requests ([`SimOptions::waiting_max`]; their bodies are dropped
@@ -51,10 +57,12 @@
 //! With [`Mode::Trivial`] nothing is read or decided: each request gets the same 1 KB chat completion, or, where its body
 //! says `"stream": true`, a stream whose chunks hold `sent_unix_us`, the microseconds since 1970 at which each was sent.
 
+mod account;
 mod answer;
 mod ask;
 mod backend;
 mod body;
+mod bucket;
 mod connection;
 mod dialect;
 mod fault;
@@ -65,6 +73,7 @@ mod prompt;
 mod respond;
 mod server;
 mod service;
+mod statement;
 mod stats;
 mod telling;
 mod text;
@@ -72,8 +81,10 @@ mod tool;
 mod trivial;
 mod wire;
 
+pub use account::{Account, AccountCounts, AccountOptions, Scope};
 pub use fault::{Fault, OVERSIZED_EVENT_BYTES_MAX, UnknownFault, UsageFault};
 pub use options::{ApiKey, BytesPerToken, Mode, OutputLength, SimOptions, TrivialOptions};
 pub use prompt::CACHE_BLOCK_TOKENS;
 pub use server::Sim;
+pub use statement::{Lie, Statement};
 pub use stats::{Outcome, RequestRecord, Stats};

@@ -2,13 +2,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Args, Parser};
 use fairgate_sim::{
-    ApiKey, BytesPerToken, Fault, Mode, OutputLength, Sim, SimOptions, TrivialOptions,
+    Account, AccountOptions, ApiKey, BytesPerToken, Fault, Lie, Mode, OutputLength, Scope, Sim,
+    SimOptions, Statement, TrivialOptions,
 };
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -73,6 +75,52 @@ struct Cli {
     /// Threads to work with
     #[arg(long, default_value = "2")]
     threads: NonZeroUsize,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+/// What one account may use. A request is charged its input tokens plus its max_tokens when it arrives, and what it
+/// really used when it ends.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits of a provider")]
+struct Limits {
+    /// Requests per minute; one more is refused with 429
+    #[arg(long, conflicts_with = "trivial", value_name = "REQUESTS")]
+    requests_per_minute: Option<NonZeroU64>,
+    /// Input and output tokens per minute; what goes beyond is refused with 429
+    #[arg(long, conflicts_with = "trivial", value_name = "TOKENS")]
+    tokens_per_minute: Option<NonZeroU64>,
+    /// How much may come at once: what the limits allow in so many seconds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    burst_seconds: u64,
+    /// Headers that state the limits: route (those of the API in use), openai, anthropic or none
+    #[arg(long, default_value_t = Statement::Route, value_name = "STYLE")]
+    limit_headers: Statement,
+    /// How these headers lie: remaining-zero, reset-in-a-year, negative, absurd or flapping
+    #[arg(long, value_name = "LIE")]
+    limit_lie: Option<Lie>,
+    /// Give each API key limits of its own
+    #[arg(long)]
+    limit_per_key: bool,
+    /// Output tokens that a request without max_tokens is charged for when it arrives
+    #[arg(long, default_value_t = 256, value_name = "TOKENS")]
+    assumed_output_tokens: u64,
+}
+
+impl Limits {
+    /// The account; none where neither limit is set.
+    fn account(&self) -> Option<Arc<Account>> {
+        self.requests_per_minute.or(self.tokens_per_minute)?;
+        Some(Account::new(AccountOptions {
+            requests_per_minute: self.requests_per_minute.map(NonZeroU64::get),
+            tokens_per_minute: self.tokens_per_minute.map(NonZeroU64::get),
+            burst: Duration::from_secs(self.burst_seconds),
+            scope: if self.limit_per_key { Scope::Key } else { Scope::Account },
+            statement: self.limit_headers,
+            lie: self.limit_lie,
+            output_tokens_assumed: self.assumed_output_tokens,
+        }))
+    }
 }
 
 impl Cli {
@@ -100,6 +148,7 @@ impl Cli {
             image_tokens: self.image_tokens,
             prefix_cache_blocks: self.prefix_cache_blocks,
             api_key,
+            account: self.limits.account(),
             steering: self.steering,
             mode: if self.trivial { Mode::Trivial(trivial) } else { Mode::Model },
             ..SimOptions::default()

@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::account::Account;
 
 /// How a [`Sim`](crate::Sim) behaves. Take the defaults and change what matters:
 ///
@@ -35,6 +38,8 @@ pub struct SimOptions {
     pub prefix_cache_blocks: usize,
     /// The key that requests must carry, as `Authorization: Bearer …` or `x-api-key`; `None` asks for none.
     pub api_key: Option<ApiKey>,
+    /// The account whose limits its requests meet; `None` for no limits. Share it to let several backends draw on one.
+    pub account: Option<Arc<Account>>,
     /// Whether requests may steer: the headers `x-sim-fault` and `x-sim-tokens`, the prompt markers `[sim:fault=…]` and
     /// `[sim:tokens=…]`, and the routes `GET /sim/stats` and `PUT /sim/fault`.
     pub steering: bool,
@@ -62,6 +67,7 @@ impl Default for SimOptions {
             image_tokens: 85,
             prefix_cache_blocks: 0,
             api_key: None,
+            account: None,
             steering: false,
             body_bytes_max: 16 << 20,
             log_len: 256,
@@ -98,8 +104,8 @@ impl SimOptions {
 pub enum Mode {
     /// Reads it and answers like a model.
     Model,
-    /// Answers prebuilt bytes at once, without reading JSON: the upstream of benchmarks. Models, slots, times, keys and
-    /// faults do not apply.
+    /// Answers prebuilt bytes at once, without reading JSON: the upstream of benchmarks. Models, slots, times, keys,
+    /// limits and faults do not apply.
     Trivial(TrivialOptions),
 }
 

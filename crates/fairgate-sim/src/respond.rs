@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::answer::{Answer, Input, Usage};
 use crate::ask::{Ask, Route};
@@ -19,6 +20,7 @@ use crate::fault::Fault;
 use crate::flight::Flight;
 use crate::options::SimOptions;
 use crate::prompt::Wishes;
+use crate::statement;
 use crate::stats::Outcome;
 use crate::telling::Telling;
 use crate::wire;
@@ -34,7 +36,12 @@ pub(crate) async fn respond(
     let flight = Flight::begin(backend, route, path, request.headers());
     let id = flight.id();
     let mut response = match admit(flight, route, request).await {
-        Ok(admitted) => admitted.respond(fate, route).await,
+        Ok(mut admitted) => {
+            let stated = std::mem::take(&mut admitted.stated);
+            let mut response = admitted.respond(fate, route).await;
+            response.headers_mut().extend(stated);
+            response
+        }
         Err(refusal) => refusal.into_response(route.dialect()),
     };
     let name = match route.dialect() {
@@ -53,6 +60,8 @@ struct Admitted {
     ask: Ask,
     input: Input,
     fault: Option<Fault>,
+    /// What its account says about its limits.
+    stated: HeaderMap,
 }
 
 async fn admit(
@@ -61,7 +70,7 @@ async fn admit(
     request: Request<Incoming>,
 ) -> Result<Admitted, Refusal> {
     match prepare(&mut flight, route, request).await {
-        Ok((ask, input, fault)) => Ok(Admitted { flight, ask, input, fault }),
+        Ok((ask, input, fault, stated)) => Ok(Admitted { flight, ask, input, fault, stated }),
         Err(refusal) => {
             flight.end(Outcome::Refused(refusal.status.as_u16()));
             Err(refusal)
@@ -73,7 +82,7 @@ async fn prepare(
     flight: &mut Flight,
     route: Route,
     request: Request<Incoming>,
-) -> Result<(Ask, Input, Option<Fault>), Refusal> {
+) -> Result<(Ask, Input, Option<Fault>, HeaderMap), Refusal> {
     let backend = Arc::clone(&flight.backend);
     let options = &backend.options;
     let (parts, body) = request.into_parts();
@@ -91,8 +100,9 @@ async fn prepare(
     }
     if route == Route::CountTokens {
         flight.skip_slot();
-        return Ok((ask, Input::default(), fault));
+        return Ok((ask, Input::default(), fault, HeaderMap::new()));
     }
+    let stated = charge(flight, route, &ask, &parts.headers)?;
     flight.take_slot().await?;
     if let Some(Fault::SlowStatus { code, after }) = fault {
         tokio::time::sleep(after).await;
@@ -100,7 +110,7 @@ async fn prepare(
     }
     let input = backend.input(&ask);
     flight.prefill(input).await;
-    Ok((ask, input, fault))
+    Ok((ask, input, fault, stated))
 }
 
 fn told_to_fail(code: u16) -> Refusal {
@@ -108,15 +118,48 @@ fn told_to_fail(code: u16) -> Refusal {
     Refusal::new(status, "The simulated backend was told to fail.").code("simulated_fault")
 }
 
-/// Refuses a request without the key that the backend wants.
-pub(crate) fn check_key(headers: &HeaderMap, options: &SimOptions) -> Result<(), Refusal> {
-    let Some(key) = &options.api_key else { return Ok(()) };
+/// Charges the account, if there is one: input tokens, and for each choice as many output tokens as it may have.
+fn charge(
+    flight: &mut Flight,
+    route: Route,
+    ask: &Ask,
+    headers: &HeaderMap,
+) -> Result<HeaderMap, Refusal> {
+    let options = &flight.backend.options;
+    let Some(account) = options.account.clone() else { return Ok(HeaderMap::new()) };
+    let each = match route {
+        Route::Embeddings | Route::CountTokens => 0,
+        _ => ask.output_tokens_max.unwrap_or(account.options.output_tokens_assumed),
+    };
+    let output = ask.choices().saturating_mul(each);
+    let tokens = ask.input_tokens(options).saturating_add(output);
+    let (decided, standing) = account.admit(keys(headers).next(), tokens, Instant::now());
+    let dialect = route.dialect();
+    match decided {
+        Ok(charge) => {
+            flight.charged(charge);
+            Ok(statement::headers(&account, standing, dialect))
+        }
+        Err(shortage) => {
+            Err(statement::refusal(&account, shortage, standing, tokens, &ask.model, dialect))
+        }
+    }
+}
+
+/// The keys that a request carries, as `Authorization: Bearer …` and as `x-api-key`.
+fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.as_bytes().split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
     });
     let plain = headers.get("x-api-key").map(HeaderValue::as_bytes);
-    if [bearer, plain].into_iter().flatten().any(|given| key.is(given)) {
+    [bearer, plain].into_iter().flatten()
+}
+
+/// Refuses a request without the key that the backend wants.
+pub(crate) fn check_key(headers: &HeaderMap, options: &SimOptions) -> Result<(), Refusal> {
+    let Some(key) = &options.api_key else { return Ok(()) };
+    if keys(headers).any(|given| key.is(given)) {
         return Ok(());
     }
     let message =
@@ -152,7 +195,7 @@ pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes,
 
 impl Admitted {
     async fn respond(self, fate: Arc<Fate>, route: Route) -> Response<Body> {
-        let Self { mut flight, ask, input, fault } = self;
+        let Self { mut flight, ask, input, fault, .. } = self;
         match fault {
             Some(Fault::HangBefore) => {
                 flight.backend.ending().await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::ask::Route;
 use crate::backend::Backend;
@@ -39,7 +39,7 @@ pub(crate) async fn serve(
             check_key(request.headers(), &backend.options).map(|()| models(&backend))
         }
         "/sim/stats" if get && backend.options.steering => {
-            Ok(json_response(StatusCode::OK, &backend.stats().to_json()))
+            Ok(json_response(StatusCode::OK, &stats(&backend)))
         }
         "/sim/fault" if request.method() == Method::PUT && backend.options.steering => {
             set_fault(&backend, request).await
@@ -60,6 +60,14 @@ fn health(backend: &Backend) -> Response<Body> {
         true => json_response(StatusCode::OK, &json!({"status": "ok"})),
         false => json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "unhealthy"})),
     }
+}
+
+fn stats(backend: &Backend) -> Value {
+    let mut told = backend.stats().to_json();
+    if let Some(account) = &backend.options.account {
+        told["account"] = account.counts().to_json();
+    }
+    told
 }
 
 fn models(backend: &Backend) -> Response<Body> {

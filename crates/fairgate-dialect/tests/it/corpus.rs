@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use fairgate_dialect::fuzz::{ask, meter};
+use fairgate_dialect::fuzz::{ask, limits, meter};
 
 fn replayed(target: &str, check: fn(&[u8])) -> usize {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -25,4 +25,9 @@ fn the_kept_requests_are_read_or_refused() {
 #[test]
 fn the_kept_answers_are_measured() {
     assert!(replayed("meter", meter) > 0);
+}
+
+#[test]
+fn the_kept_errors_stay_within_bounds() {
+    assert!(replayed("limits", limits) > 0);
 }

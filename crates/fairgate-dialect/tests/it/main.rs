@@ -4,6 +4,9 @@
 mod ask;
 mod ask_properties;
 mod corpus;
+mod limits;
+mod limits_properties;
+mod limits_refusals;
 mod meter;
 mod meter_properties;
 mod recorded;

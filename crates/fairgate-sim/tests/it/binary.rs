@@ -37,6 +37,25 @@ async fn it_says_where_it_listens_and_ends_with_its_input() {
     assert!(process.0.wait().unwrap().success());
 }
 
+#[tokio::test]
+async fn it_limits_like_a_provider() {
+    let (_process, addr) = started(&[
+        "--requests-per-minute",
+        "1",
+        "--tokens-per-minute",
+        "1000",
+        "--limit-headers",
+        "anthropic",
+        "--limit-lie",
+        "negative",
+    ]);
+    let ask = || send(addr, request("POST", "/v1/chat/completions", chat("Hi").to_string()));
+    let first = ask().await.unwrap();
+    assert_eq!(first.status, 200);
+    assert_eq!(first.headers["anthropic-ratelimit-requests-limit"], "-1");
+    assert_eq!(ask().await.unwrap().status, 429);
+}
+
 #[test]
 fn it_ends_in_order_when_told_to_terminate() {
     let (mut process, _) = started(&["--fault", "garbage"]);
@@ -54,6 +73,9 @@ fn what_it_cannot_do_it_says() {
         String::from_utf8(output.stderr).unwrap()
     };
     assert!(refused(&["--fault", "explode"]).contains("`explode` is not a fault"));
+    assert!(refused(&["--limit-lie", "truth"]).contains("remaining-zero"));
+    assert!(refused(&["--limit-headers", "loud"]).contains("anthropic"));
+    assert!(refused(&["--requests-per-minute", "0"]).contains("--requests-per-minute"));
     assert!(refused(&["--slots", "0"]).contains("at least one slot"));
     assert!(refused(&["--api-key-env", "NO_SUCH_VARIABLE_HERE"]).contains("NO_SUCH_VARIABLE_HERE"));
 }

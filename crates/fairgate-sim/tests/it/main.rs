@@ -5,6 +5,7 @@ mod binary;
 mod client;
 mod faults;
 mod life;
+mod limits;
 mod many;
 mod model_time;
 mod refusals;

@@ -1,0 +1,229 @@
+//! The headers of many providers.
+
+use std::time::Duration;
+
+use fairgate_dialect::fuzz::check_limits;
+use fairgate_dialect::limits::{Counted, Limit, Refusal, Told, UnixMicros, Window, told};
+use http::StatusCode;
+use serde_json::Value;
+
+/// 2026-11-16T02:08:05Z.
+const NOW: UnixMicros = UnixMicros(1_794_794_885_000_000);
+
+fn read(headers: &[(&str, &str)]) -> Told {
+    told(headers.iter().map(|(name, value)| (*name, value.as_bytes())), NOW)
+}
+
+pub(crate) fn refused(status: u16, headers: &[(&str, &str)], body: &Value) -> (Told, Refusal) {
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    let status = StatusCode::from_u16(status).unwrap();
+    check_limits(status, &headers, body.to_string().as_bytes())
+}
+
+pub(crate) fn limit(
+    counted: Counted,
+    window: Option<Window>,
+    numbers: [u64; 2],
+    reset_ms: impl Into<Option<u64>>,
+) -> Limit {
+    let [limit, remaining] = numbers.map(Some);
+    let reset_after = reset_ms.into().map(Duration::from_millis);
+    Limit { counted, window, limit, remaining, reset_after }
+}
+
+#[test]
+fn openai() {
+    let told = read(&[
+        ("content-type", "application/json"),
+        ("x-ratelimit-limit-requests", "5000"),
+        ("x-ratelimit-limit-tokens", "160000"),
+        ("x-ratelimit-limit-tokens_usage_based", "160000"),
+        ("x-ratelimit-remaining-requests", "4999"),
+        ("x-ratelimit-remaining-tokens", "159976"),
+        ("x-ratelimit-reset-requests", "12ms"),
+        ("x-ratelimit-reset-tokens", "9ms"),
+        ("x-ratelimit-reset-tokens_usage_based", "9ms"),
+    ]);
+    let minute = Some(Window::Minute);
+    assert_eq!(told.requests(), Some(&limit(Counted::Requests, minute, [5000, 4999], 12)));
+    assert_eq!(told.tokens(), Some(&limit(Counted::Tokens, minute, [160_000, 159_976], 9)));
+    assert_eq!((told.limits.len(), told.absurd.len(), told.retry_after), (2, 0, None));
+}
+
+#[test]
+fn a_limit_per_day_shows_itself_by_how_slowly_it_fills() {
+    let window = |limit: &str, remaining: &str, reset: &str| {
+        let told = read(&[
+            ("x-ratelimit-limit-tokens", limit),
+            ("x-ratelimit-remaining-tokens", remaining),
+            ("x-ratelimit-reset-tokens", reset),
+        ]);
+        told.tokens().unwrap().window
+    };
+    // OpenAI, tokens per day under the name of tokens per minute.
+    assert_eq!(window("1500000", "1495621", "4m12.172s"), Some(Window::Day));
+    // Groq: 14 400 requests a day refill one in six seconds.
+    assert_eq!(window("14400", "14370", "2m59.56s"), Some(Window::Day));
+    assert_eq!(window("18000", "17997", "7.66ms"), None);
+    assert_eq!(window("30000", "15000", "30s"), Some(Window::Minute));
+    // Overdrawn: it fills for longer than its window.
+    assert_eq!(window("30000", "0", "1m30s"), None);
+    assert_eq!(window("1000", "1000", "0s"), None);
+    assert_eq!(window("1000", "10", "5h"), Some(Window::Day));
+    let long = read(&[("x-ratelimit-limit-tokens", "1"), ("x-ratelimit-reset-tokens", "20m")]);
+    assert_eq!(long.tokens().unwrap().window, Some(Window::Hour));
+    assert_eq!(long.tokens().unwrap().per_minute(), None);
+}
+
+#[test]
+fn anthropic() {
+    let headers = [
+        ("anthropic-ratelimit-requests-limit", "50"),
+        ("anthropic-ratelimit-requests-remaining", "45"),
+        ("anthropic-ratelimit-requests-reset", "2026-11-16T02:08:11Z"),
+        ("anthropic-ratelimit-input-tokens-limit", "40000"),
+        ("anthropic-ratelimit-input-tokens-remaining", "38000"),
+        ("anthropic-ratelimit-input-tokens-reset", "2026-11-16T02:08:08Z"),
+        ("anthropic-ratelimit-output-tokens-limit", "8000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "2000"),
+        ("anthropic-ratelimit-output-tokens-reset", "2026-11-16T02:08:50Z"),
+        ("anthropic-ratelimit-tokens-limit", "48000"),
+        ("anthropic-ratelimit-tokens-remaining", "40000"),
+        ("anthropic-ratelimit-tokens-reset", "2026-11-16T02:08:15Z"),
+        ("anthropic-ratelimit-unified-5h-utilization", "0.16"),
+        ("request-id", "req_1"),
+    ];
+    let told = read(&headers);
+    let minute = Some(Window::Minute);
+    assert_eq!(told.requests(), Some(&limit(Counted::Requests, minute, [50, 45], 6000)));
+    let output = limit(Counted::OutputTokens, minute, [8000, 2000], 45_000);
+    assert_eq!(told.tokens(), Some(&output), "the smallest part is left of it");
+    assert_eq!((told.limits.len(), told.absurd.len()), (4, 0));
+    // A clock that is half a minute late changes nothing where the answer has a date.
+    let late = UnixMicros(NOW.0 - 30_000_000);
+    let date = [("date", "Mon, 16 Nov 2026 02:08:05 GMT")];
+    let headers = headers.iter().chain(&date).map(|(name, value)| (*name, value.as_bytes()));
+    assert_eq!(fairgate_dialect::limits::told(headers, late), told);
+}
+
+#[test]
+fn windows_that_headers_name() {
+    let told = read(&[
+        ("x-ratelimit-limit-requests-day", "1440000"),
+        ("x-ratelimit-remaining-requests-day", "1439870"),
+        ("x-ratelimit-reset-requests-day", "33011.382867097855"),
+        ("x-ratelimit-limit-tokens-minute", "275000"),
+        ("x-ratelimit-remaining-tokens-minute", "275000"),
+        ("x-ratelimit-reset-tokens-minute", "11.382867097854614"),
+    ]);
+    let day = told.requests().unwrap();
+    assert_eq!((day.window, day.per_minute()), (Some(Window::Day), None));
+    assert_eq!(told.tokens().unwrap().per_minute(), Some(275_000));
+    // Mistral, per minute and month: the minute binds until the month is used up.
+    let mistral = |left: &str| {
+        let told = read(&[
+            ("x-ratelimit-limit-req-minute", "720"),
+            ("x-ratelimit-remaining-req-minute", "717"),
+            ("x-ratelimit-limit-tokens-minute", "5000000"),
+            ("x-ratelimit-remaining-tokens-minute", "4999911"),
+            ("x-ratelimit-limit-tokens-month", "1000000000"),
+            ("x-ratelimit-remaining-tokens-month", left),
+            ("x-ratelimit-tokens-query-cost", "52"),
+        ]);
+        (told.requests().unwrap().per_minute(), told.tokens().unwrap().window)
+    };
+    assert_eq!(mistral("7"), (Some(720), Some(Window::Minute)));
+    assert_eq!(mistral("0"), (Some(720), Some(Window::Month)));
+}
+
+#[test]
+fn others() {
+    let together = read(&[
+        ("x-ratelimit-limit", "10"),
+        ("x-ratelimit-remaining", "9"),
+        ("x-ratelimit-reset", "1"),
+        ("x-tokenlimit-limit", "3000"),
+        ("x-tokenlimit-remaining", "2500"),
+    ]);
+    assert_eq!(together.requests().unwrap().remaining, Some(9));
+    assert_eq!(together.tokens().unwrap().limit, Some(3000));
+    let azure = read(&[
+        ("x-ratelimit-remaining-requests", "119"),
+        ("x-ratelimit-remaining-tokens", "119984"),
+        ("x-ratelimit-reset-tokens", "17"),
+        ("retry-after-ms", "1234"),
+        ("retry-after", "2"),
+    ]);
+    assert_eq!(azure.tokens().unwrap().reset_after, Some(Duration::from_secs(17)));
+    assert_eq!(azure.retry_after, Some(Duration::from_millis(1234)), "the exact one");
+    let apart = read(&[("retry-after", "20"), ("retry-after-ms", "50")]);
+    assert_eq!(apart.retry_after, Some(Duration::from_secs(20)), "the later one");
+    let openrouter = read(&[
+        ("X-RateLimit-Limit", "20"),
+        ("X-RateLimit-Remaining", "0"),
+        ("X-RateLimit-Reset", "1794794940000"),
+    ]);
+    assert_eq!(openrouter.requests().unwrap().reset_after, Some(Duration::from_secs(55)));
+    let none = read(&[("server", "llama.cpp"), ("content-type", "text/event-stream")]);
+    assert_eq!(none, Told::default());
+    let date = read(&[("Retry-After", "Mon, 16 Nov 2026 02:08:35 GMT")]);
+    assert_eq!(date.retry_after, Some(Duration::from_secs(30)));
+}
+
+#[test]
+fn absurd_values_are_dropped_and_noted() {
+    let told = read(&[
+        ("x-ratelimit-limit-requests", "-1"),
+        ("x-ratelimit-remaining-requests", "NaN"),
+        ("x-ratelimit-limit-tokens", "1000000000000000000"),
+        ("x-ratelimit-remaining-tokens", "0"),
+        ("x-ratelimit-reset-tokens", "2027-11-16T02:08:05Z"),
+        ("retry-after", "31536000"),
+        ("anthropic-ratelimit-input-tokens-limit", "0"),
+        ("anthropic-ratelimit-output-tokens-limit", "10"),
+        ("anthropic-ratelimit-output-tokens-remaining", "11"),
+        ("x-rate-limit-reset", "\u{1b}[31m-\n"),
+    ]);
+    assert_eq!(told.requests(), None);
+    assert_eq!(told.tokens().unwrap().remaining, Some(0));
+    assert_eq!(told.retry_after, None);
+    let output = told.limits.iter().find(|limit| limit.counted == Counted::OutputTokens).unwrap();
+    assert_eq!(output.remaining, Some(10));
+    let notes: Vec<_> = told.absurd.iter().map(ToString::to_string).collect();
+    assert_eq!(notes.len(), 8, "{notes:#?}");
+    assert!(
+        notes.contains(&"`x-ratelimit-limit-requests: -1` is negative and was ignored".to_owned())
+    );
+    assert!(notes.contains(
+        &"`retry-after: 31536000` is more than 32 days ahead and was ignored".to_owned()
+    ));
+    assert!(notes.iter().all(|note| !note.contains(['\u{1b}', '\n'])), "{notes:?}");
+}
+
+#[test]
+fn the_smallest_part_left_binds_however_small_the_limits_are() {
+    let told = read(&[
+        ("anthropic-ratelimit-input-tokens-limit", "900"),
+        ("anthropic-ratelimit-input-tokens-remaining", "450"),
+        ("anthropic-ratelimit-output-tokens-limit", "80000"),
+        ("anthropic-ratelimit-output-tokens-remaining", "79000"),
+    ]);
+    assert_eq!(told.tokens().unwrap().counted, Counted::InputTokens);
+}
+
+#[test]
+fn of_two_values_under_one_name_the_cautious_counts() {
+    let told = read(&[
+        ("x-ratelimit-limit-requests", "100"),
+        ("X-RateLimit-Limit-Requests", "60"),
+        ("x-ratelimit-remaining-requests", "3"),
+        ("x-ratelimit-remaining-requests", "50"),
+        ("x-ratelimit-reset-requests", "1s"),
+        ("x-ratelimit-reset-requests", "57s"),
+    ]);
+    let one = limit(Counted::Requests, Some(Window::Minute), [60, 3], 57_000);
+    assert_eq!(told.requests(), Some(&one));
+    assert_eq!(told.absurd.len(), 1);
+    let same = read(&[("x-ratelimit-limit-requests", "9"), ("x-ratelimit-limit-requests", "9")]);
+    assert!(same.absurd.is_empty());
+}
