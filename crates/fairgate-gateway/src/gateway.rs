@@ -24,7 +24,7 @@ use crate::in_flight::InFlight;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::phase::{Phase, Stage};
-use crate::pools::{Pools, PoolsError};
+use crate::pools::{self, Pools, PoolsError};
 use crate::request_id::RequestIds;
 use crate::response_ids::ResponseIds;
 use crate::retention;
@@ -182,6 +182,7 @@ impl Gateway {
             vec![tokio::spawn(server.clone().listen(clients, door(true, admin.is_none())))];
         listening.push(tokio::spawn(sync::follow(app.clone())));
         listening.push(tokio::spawn(retention::keep(app.clone())));
+        listening.push(tokio::spawn(pools::keep_learned(app.clone())));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;

@@ -4,6 +4,8 @@ mod gates;
 mod handle;
 mod names;
 mod prepare;
+mod remembered;
+mod reporter;
 mod traits;
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,11 +14,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, ModelConfig};
 
-pub use self::handle::{PoolHandle, WorkerView};
+pub use self::handle::{PoolHandle, QuotaView, WorkerView};
 pub(crate) use self::handle::{Setup, Worker};
 pub use self::prepare::PoolsError;
+pub(crate) use self::remembered::keep as keep_learned;
+pub(crate) use self::reporter::{Left, Rates, Reporter, Stands};
 
-use crate::upstream::Watcher;
+use crate::upstream::{Account, Watcher};
 
 /// All pools. What is served changes as a whole, on reload.
 pub struct Pools {
@@ -29,6 +33,7 @@ struct Served {
     pools: BTreeMap<Arc<str>, Arc<PoolHandle>>,
     models: HashMap<Box<str>, Arc<Model>>,
     upstreams: HashMap<Arc<str>, Arc<Watcher>>,
+    accounts: BTreeMap<Arc<str>, Arc<Account>>,
 }
 
 /// A model, as clients name it.
@@ -67,6 +72,13 @@ impl Pools {
             self.served.load().models.keys().map(|name| (**name).into()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Requests per minute that were learned, by account.
+    fn learned(&self) -> BTreeMap<String, u64> {
+        let served = self.served.load();
+        let known = |account: &Arc<Account>| Some((account.name.to_string(), account.learned()?));
+        served.accounts.values().filter_map(known).collect()
     }
 
     pub(crate) fn model(&self, name: &str) -> Option<Arc<Model>> {

@@ -4,6 +4,7 @@
 //! (`lane.rs`), so a request and its answer never change tasks. How the backend is doing is told to the core as events
 //! about a worker (`watch.rs`): what is placed where is the core's to decide, and is in its journal.
 
+mod account;
 mod complaints;
 mod condition;
 mod connect;
@@ -26,6 +27,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, V
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
+pub(crate) use self::account::{Account, Member, Ticket};
 pub(crate) use self::complaints::Cause;
 pub(crate) use self::condition::{Condition, Epoch, Standing};
 pub(crate) use self::failure::{Blame, Failure, FailureKind};
@@ -45,6 +47,8 @@ pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
     pub(crate) config: UpstreamConfig,
     pub(crate) condition: Condition,
+    /// The provider's account that it draws on, where it is hosted.
+    pub(crate) account: Option<Arc<Account>>,
     complaints: Complaints,
     connector: Connector,
     lanes: Arc<Lanes>,
@@ -86,7 +90,10 @@ pub(crate) struct Outgoing {
 }
 
 impl Upstream {
-    pub(crate) fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
+    pub(crate) fn new(
+        config: UpstreamConfig,
+        account: Option<Arc<Account>>,
+    ) -> Result<Self, UpstreamError> {
         let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
         let connector = Connector::new(&config)?;
         let authority = config.url.authority().ok_or_else(|| unusable("its url has no host"))?;
@@ -102,6 +109,7 @@ impl Upstream {
         Ok(Self {
             name: config.name.as_str().into(),
             condition: Condition::new(config.breaker),
+            account,
             complaints: Complaints::default(),
             connector,
             lanes: Arc::new(Lanes::new(config.idle_connections_max)),

@@ -1,6 +1,7 @@
 //! One pool at work.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use fairgate_config::{PoolConfig, Tokenizer};
@@ -10,6 +11,7 @@ use fairgate_dialect::estimate::{Estimator, Table, Weights};
 use fairgate_runtime::Gate;
 
 use super::names::Names;
+use super::reporter::Reporter;
 use super::traits;
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
@@ -26,6 +28,8 @@ pub struct PoolHandle {
     pub(crate) names: Names,
     /// What time in its slots is worth.
     pub(crate) occupation: Occupation,
+    /// Tells it what is observed of its workers.
+    pub(super) reporter: Arc<Reporter>,
 }
 
 /// What a reload may change about a pool.
@@ -58,12 +62,32 @@ pub(crate) struct Worker {
 pub struct WorkerView {
     /// Its name.
     pub name: String,
-    /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `draining`.
+    /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `paused` (its provider wants nothing for a
+    /// while) or `out` (its provider's account is spent or blocked).
     pub state: &'static str,
     /// How many requests run on it.
     pub in_flight: u64,
     /// How many it takes; any number where absent.
     pub slots: Option<u64>,
+    /// The limits of its provider's account, where it is hosted.
+    pub quota: Option<QuotaView>,
+}
+
+/// The limits of a provider's account, for the live view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaView {
+    /// The account's name.
+    pub account: String,
+    /// Requests a minute, and where that is from: `file`, `header` or `learned`.
+    pub requests: Option<(u64, &'static str)>,
+    /// Tokens a minute, and where that is from.
+    pub tokens: Option<(u64, &'static str)>,
+    /// For how much longer nothing is sent.
+    pub paused: Option<Duration>,
+    /// How long the provider asked for, where it did.
+    pub asked: Option<Duration>,
+    /// Why nothing is sent until somebody pays or asks: the provider's own word.
+    pub out: Option<String>,
 }
 
 impl Setup {
@@ -134,7 +158,10 @@ impl PoolHandle {
 
 impl Worker {
     fn view(&self) -> WorkerView {
+        let quota = self.upstream.account.as_ref().map(|account| account.view());
         let state = match self.upstream.condition.standing() {
+            Standing::Up if quota.as_ref().is_some_and(|quota| quota.out.is_some()) => "out",
+            Standing::Up if quota.as_ref().is_some_and(|quota| quota.paused.is_some()) => "paused",
             Standing::Up => "up",
             Standing::Unhealthy => "unhealthy",
             Standing::Broken | Standing::Trial => "broken",
@@ -144,6 +171,7 @@ impl Worker {
             state,
             in_flight: self.in_flight.now(),
             slots: self.upstream.config.slots,
+            quota,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairgate_config::{Config, PoolConfig};
+use fairgate_config::{Config, PoolConfig, QuotaConfig, UpstreamConfig};
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_dialect::estimate::{Estimator, Table};
 use fairgate_runtime::Gate;
@@ -15,10 +15,12 @@ use fairgate_runtime::Gate;
 use super::gates;
 use super::handle::{PoolHandle, Setup, Worker};
 use super::names::Names;
+use super::remembered;
+use super::reporter::Reporter;
 use super::{Model, Pools, Served};
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
-use crate::upstream::{Employer, Upstream, UpstreamError, Watcher};
+use crate::upstream::{Account, Employer, Member, Upstream, UpstreamError, Watcher};
 
 /// How many (tenant, model) pairs a pool remembers the output of.
 const ESTIMATED_NAMES_MAX: usize = 16_384;
@@ -68,6 +70,7 @@ pub enum PoolsError {
 /// The next configuration's pools, ready to take over. Dropped, they are as if they had never been.
 pub(crate) struct Prepared {
     upstreams: HashMap<Arc<str>, Made>,
+    accounts: BTreeMap<Arc<str>, Arc<Account>>,
     pools: Vec<PreparedPool>,
 }
 
@@ -102,11 +105,22 @@ impl Pools {
     pub(crate) fn prepare(&self, next: &Config) -> Result<Prepared, PoolsError> {
         let served = self.served.load();
         let mut upstreams = HashMap::new();
+        let mut accounts = BTreeMap::new();
+        let remembered = remembered::read(&next.data_dir);
         for config in &next.upstreams {
             let kept = served.upstreams.get(config.name.as_str());
+            let account = account_name(config).map(|name| {
+                let served = served.accounts.get(&name).cloned();
+                let account = accounts.entry(name.clone()).or_insert_with(|| {
+                    let learned = remembered.get(&*name).copied();
+                    let new = || Arc::new(Account::new(name, config.quota.clone(), learned));
+                    served.unwrap_or_else(new)
+                });
+                account.clone()
+            });
             let made = match kept.filter(|watcher| watcher.upstream().config == *config) {
                 Some(watcher) => Made::Kept(watcher.clone()),
-                None => Made::New(Arc::new(Upstream::new(config.clone())?)),
+                None => Made::New(Arc::new(Upstream::new(config.clone(), account)?)),
             };
             upstreams.insert(made.upstream().name.clone(), made);
         }
@@ -126,7 +140,7 @@ impl Pools {
             };
             pools.push(PreparedPool { config: config.clone(), from });
         }
-        Ok(Prepared { upstreams, pools })
+        Ok(Prepared { upstreams, accounts, pools })
     }
 
     /// Puts what was prepared in the place of what was served. What is gone may finish within `grace`.
@@ -134,6 +148,7 @@ impl Pools {
         let before = self.served.load_full();
         let mut served = Served::default();
         let mut employers: HashMap<Arc<str>, Vec<Employer>> = HashMap::new();
+        let mut members: BTreeMap<Arc<str>, Vec<Member>> = BTreeMap::new();
         for PreparedPool { config, from } in prepared.pools {
             let pool = match from {
                 Origin::Running(handle) => {
@@ -147,9 +162,14 @@ impl Pools {
                 }
             };
             for worker in &pool.setup().workers {
+                if let Some(account) = &worker.upstream.account {
+                    let name = worker.upstream.name.clone();
+                    let member = Member::new(name, &pool.reporter, pool.gate.clone());
+                    members.entry(account.name.clone()).or_default().push(member);
+                }
                 let employer = Employer {
                     pool: pool.name.clone(),
-                    gate: pool.gate.clone(),
+                    reporter: pool.reporter.clone(),
                     in_flight: worker.in_flight.clone(),
                     down_wait: pool.setup().config.down_wait,
                 };
@@ -176,8 +196,31 @@ impl Pools {
             };
             served.upstreams.insert(name, watcher);
         }
+        for (name, account) in prepared.accounts {
+            let upstreams = served.upstreams.values().map(|watcher| watcher.upstream());
+            let mut of_it = upstreams
+                .filter(|it| it.account.as_ref().is_some_and(|account| account.name == name));
+            if let Some(upstream) = of_it.next() {
+                let members = members.remove(&name).unwrap_or_default();
+                account.serve(upstream.config.quota.clone(), members);
+            }
+            if !before.accounts.contains_key(&name) {
+                tokio::spawn(Account::tend(Arc::downgrade(&account)));
+            }
+            served.accounts.insert(name, account);
+        }
         retire(&before.pools, &served.pools, grace);
         self.served.store(Arc::new(served));
+    }
+}
+
+/// The account that an upstream draws on: the one that it names, or one of its own; none where it is not hosted.
+fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
+    let QuotaConfig { account, .. } = &upstream.quota;
+    match account {
+        Some(account) => Some(account.as_str().into()),
+        // No account can be called so.
+        None => upstream.quota.is_hosted().then(|| format!("upstream {}", upstream.name).into()),
     }
 }
 
@@ -208,6 +251,8 @@ async fn load_table(table: Option<Table>) {
 
 fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) -> PoolHandle {
     let workers = workers_of(&config, upstreams, &[]);
+    let reporter = Arc::new(Reporter::start(gate.clone(), config.observe));
+    reporter.employ(workers.iter().map(|worker| &worker.upstream.name), config.observe);
     PoolHandle {
         name: config.name.as_str().into(),
         gate,
@@ -215,6 +260,7 @@ fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) ->
         names: Names::default(),
         setup: ArcSwap::from_pointee(Setup::new(config, workers)),
         occupation: Occupation::default(),
+        reporter,
     }
 }
 
@@ -226,6 +272,8 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, upstreams: &HashMap<A
     load_table(next.tokens).await;
     pool.estimator.set_output_default(next.config.cost.output_default);
     pool.setup.store(next.clone());
+    let names = next.workers.iter().map(|worker| &worker.upstream.name);
+    pool.reporter.employ(names, next.config.observe);
     for worker in &next.workers {
         if old.worker(&worker.upstream.name).is_none() {
             let _ = pool.gate.worker(gates::arrival(&worker.upstream.config)).await;

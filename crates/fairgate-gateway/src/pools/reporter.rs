@@ -34,6 +34,8 @@ struct Report {
     rates: Option<Rates>,
     /// Until when its provider wants nothing.
     rests_until: Option<Instant>,
+    /// Whether its provider will take nothing until somebody pays or asks.
+    is_out: bool,
     /// What its provider would take at once, where that is news.
     left: Left,
     is_news: bool,
@@ -78,9 +80,8 @@ impl Reporter {
     /// The pool has these workers from now on: of others nothing is told.
     pub(crate) fn employ<'a>(&self, workers: impl Iterator<Item = &'a Arc<str>>, observes: bool) {
         let mut reports = self.desk.lock();
-        let mut kept: BTreeMap<_, _> = workers
-            .map(|name| (name.clone(), reports.remove(name).unwrap_or_default()))
-            .collect();
+        let mut kept: BTreeMap<_, _> =
+            workers.map(|name| (name.clone(), reports.remove(name).unwrap_or_default())).collect();
         let was_off = !self.desk.observes.swap(observes, Ordering::Relaxed);
         if observes && was_off {
             kept.values_mut().for_each(|report| report.is_news = true);
@@ -105,6 +106,11 @@ impl Reporter {
             report.rests_until = Some(until);
             report.left.meet(left);
         });
+    }
+
+    /// Whether a worker's provider will take nothing until somebody pays or asks: nobody waits for that.
+    pub(crate) fn is_out(&self, worker: &str, is_out: bool) {
+        self.desk.note(worker, |report| report.is_out = is_out);
     }
 
     /// What a worker's provider would take at once.
@@ -171,10 +177,15 @@ async fn tell(desk: Arc<Desk>, gate: Gate) {
 
 /// The event, and until when the worker is to be left alone: as long as it is down or its provider wants nothing.
 fn change(name: &str, report: &Report, now: Instant) -> (WorkerChange, Option<Instant>) {
-    let Report { stands, rates, rests_until, left, .. } = report;
+    let Report { stands, rates, rests_until, is_out, left, .. } = report;
+    let state = stands.map(|stands| stands.state);
     let change = WorkerChange {
         name: name.into(),
-        state: stands.map(|stands| stands.state),
+        state: if *is_out {
+            Some(WorkerState::Overloaded)
+        } else {
+            state.or(Some(WorkerState::Up))
+        },
         slots: stands.map(|stands| stands.slots),
         requests_per_minute: rates.map(|rates| rates.requests),
         tokens_per_minute: rates.map(|rates| rates.tokens),

@@ -26,7 +26,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::division::{Draw, divide};
 use self::learned::Learned;
-use crate::pools::{Left, Rates, Reporter};
+use crate::pools::{Left, QuotaView, Rates, Reporter};
 
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -34,6 +34,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// How long a limit that the provider stated holds against a higher one.
 const LOWER_HOLDS: Duration = Duration::from_secs(30);
+/// How long an account that is spent or blocked is left alone before one request asks again.
+const OUT_FOR: Duration = Duration::from_secs(300);
 /// How often rates are looked at: what was learned, how they are divided, what is left.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
 /// How old what a provider said of what is left may be.
@@ -51,6 +53,7 @@ struct Inner {
     tokens: Stated,
     learned: Learned,
     pause: Option<Pause>,
+    out: Option<Out>,
     /// Refusals since the last request that was accepted.
     refused_in_a_row: u32,
     sent: Sent,
@@ -125,6 +128,15 @@ pub(crate) struct Pause {
     pub(crate) asked: Option<Duration>,
 }
 
+/// Why nothing is sent until somebody pays or asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Out {
+    /// The provider's own word for it.
+    pub(crate) reason: Arc<str>,
+    /// When it is tried again.
+    pub(crate) until: Instant,
+}
+
 /// A rate in force and where it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
@@ -164,6 +176,7 @@ impl Account {
             tokens: Stated::default(),
             learned,
             pause: None,
+            out: None,
             refused_in_a_row: 0,
             sent: Sent::default(),
             heard: None,
@@ -183,6 +196,7 @@ impl Account {
         if let Some(pause) = inner.pause.filter(|pause| pause.until > Instant::now()) {
             inner.tell_pause(pause);
         }
+        inner.tell_out();
     }
 
     /// A request of a worker is sent, which the provider may count as so many tokens.
@@ -239,15 +253,47 @@ impl Account {
         pause
     }
 
+    /// The provider will take nothing, for a reason that waiting does not change. Says whether that is news.
+    pub(crate) fn close(&self, reason: &str) -> bool {
+        let mut inner = self.lock();
+        let is_news = inner.out.is_none();
+        inner.out = Some(Out { reason: reason.into(), until: Instant::now() + OUT_FOR });
+        inner.tell_out();
+        is_news
+    }
+
+    /// Why it takes nothing, where waiting does not change that.
+    pub(crate) fn out(&self) -> Option<Out> {
+        self.lock().out.clone()
+    }
+
     /// The pause in force.
-    pub(crate) fn pause(&self) -> Option<Pause> {
+    #[cfg(test)]
+    fn pause(&self) -> Option<Pause> {
         self.lock().pause.filter(|pause| pause.until > Instant::now())
     }
 
     /// The rates in force: of requests and of tokens.
-    pub(crate) fn rates(&self) -> (Option<Rate>, Option<Rate>) {
+    #[cfg(test)]
+    fn rates(&self) -> (Option<Rate>, Option<Rate>) {
         let inner = self.lock();
         (inner.requests_rate(), inner.tokens_rate())
+    }
+
+    /// How it stands, for the live view.
+    pub(crate) fn view(&self) -> QuotaView {
+        let now = Instant::now();
+        let inner = self.lock();
+        let told = |rate: Option<Rate>| rate.map(|rate| (rate.per_minute, rate.from.word()));
+        let pause = inner.pause.filter(|pause| pause.until > now);
+        QuotaView {
+            account: self.name.to_string(),
+            requests: told(inner.requests_rate()),
+            tokens: told(inner.tokens_rate()),
+            paused: pause.map(|pause| pause.until - now),
+            asked: pause.and_then(|pause| pause.asked),
+            out: inner.out.as_ref().map(|out| out.reason.to_string()),
+        }
     }
 
     /// What is worth to be remembered of it: requests per minute that were learned.
@@ -282,6 +328,10 @@ impl Account {
     fn look(&self, hungry: &[bool], now: Instant) {
         let mut inner = self.lock();
         inner.learned.grow(now);
+        if inner.out.as_ref().is_some_and(|out| out.until <= now) {
+            inner.out = None;
+            inner.tell_out();
+        }
         // The members may have changed while their pools were asked: then it is divided the next time.
         if inner.members.len() == hungry.len() {
             let per_second = 60.0 / TENDED_EVERY.as_secs_f64();
@@ -373,6 +423,14 @@ impl Inner {
         }
     }
 
+    fn tell_out(&self) {
+        for member in &self.members {
+            if let Some(reporter) = member.reporter.upgrade() {
+                reporter.is_out(&member.worker, self.out.is_some());
+            }
+        }
+    }
+
     /// Says what is left, where that is less than what may be saved up: elsewhere it is no news.
     fn tell_left(&mut self, now: Instant) {
         let Some(heard) = self.heard.take() else { return };
@@ -443,4 +501,91 @@ fn precise(number: u64) -> f64 {
 )]
 fn whole(number: f64) -> u64 {
     number as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use fairgate_dialect::limits::{UnixMicros, told};
+
+    use super::*;
+
+    fn account(requests: Option<u64>, tokens: Option<u64>) -> Account {
+        let quota = QuotaConfig {
+            account: None,
+            requests_per_minute: requests,
+            tokens_per_minute: tokens,
+            burst_seconds: 10,
+        };
+        Account::new("test".into(), quota, None)
+    }
+
+    fn headers(pairs: &[(&str, &str)]) -> Told {
+        told(pairs.iter().map(|(name, value)| (*name, value.as_bytes())), UnixMicros(0))
+    }
+
+    fn rate(per_minute: u64, from: From) -> Option<Rate> {
+        Some(Rate { per_minute, from })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lower_of_what_is_stated_counts_and_nothing_is_learned_beside_it() {
+        let unknown = account(None, None);
+        assert_eq!(unknown.rates(), (rate(60, From::Learned), None));
+        let ticket = unknown.sent("w", 100);
+        let openai = [("x-ratelimit-limit-requests", "500"), ("x-ratelimit-limit-tokens", "30000")];
+        unknown.accepted(ticket, &headers(&openai));
+        assert_eq!(unknown.rates(), (rate(500, From::Header), rate(30_000, From::Header)));
+        let stated = account(Some(200), Some(90_000));
+        stated.accepted(stated.sent("w", 100), &headers(&openai));
+        assert_eq!(stated.rates(), (rate(200, From::File), rate(30_000, From::Header)));
+        // A provider that states tokens alone limits no requests.
+        let azure = account(None, None);
+        azure.accepted(azure.sent("w", 1), &headers(&[("x-ratelimit-limit-tokens", "30000")]));
+        assert_eq!(azure.rates(), (None, rate(30_000, From::Header)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_limits_that_flap_the_lowest_holds_for_half_a_minute() {
+        let account = account(None, None);
+        let say = |limit: &str| {
+            account
+                .accepted(account.sent("w", 1), &headers(&[("x-ratelimit-limit-requests", limit)]));
+            account.rates().0.map(|rate| rate.per_minute)
+        };
+        assert_eq!(say("1000"), Some(1000));
+        assert_eq!(say("10"), Some(10));
+        assert_eq!(say("1000"), Some(10));
+        tokio::time::advance(LOWER_HOLDS + Duration::from_secs(1)).await;
+        assert_eq!(say("1000"), Some(1000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
+        let account = account(Some(600), None);
+        let refuse = |asked| {
+            let ticket = account.sent("w", 1);
+            account.refused(ticket, &Told::default(), None, asked).until - Instant::now()
+        };
+        assert_eq!(refuse(Some(Duration::from_millis(300))), Duration::from_millis(300));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(refuse(Some(Duration::from_secs(365 * 86_400))), PAUSE_MAX);
+        tokio::time::advance(PAUSE_MAX).await;
+        assert_eq!(account.pause(), None);
+        // Not said how long: doubled each time, until one is accepted.
+        assert_eq!(refuse(None), 4 * PAUSE_FIRST);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        account.accepted(account.sent("w", 1), &Told::default());
+        assert_eq!(refuse(None), PAUSE_FIRST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_account_that_is_spent_is_tried_again_after_a_while() {
+        let account = account(None, None);
+        assert!(account.close("insufficient_quota"));
+        assert!(!account.close("insufficient_quota"));
+        assert_eq!(account.out().map(|out| out.reason), Some("insufficient_quota".into()));
+        tokio::time::advance(OUT_FOR).await;
+        account.look(&[], Instant::now());
+        assert_eq!(account.out(), None);
+    }
 }

@@ -3,14 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fairgate_core::event::{WorkerChange, WorkerState};
-use fairgate_core::units::Micros;
-use fairgate_runtime::Gate;
+use fairgate_core::event::WorkerState;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Standing, Upstream, health};
 use crate::in_flight::InFlight;
+use crate::pools::{Reporter, Stands};
 
 /// How often idle connections are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -26,7 +25,7 @@ pub(crate) struct Watcher {
 #[derive(Clone)]
 pub(crate) struct Employer {
     pub(crate) pool: Arc<str>,
-    pub(crate) gate: Gate,
+    pub(crate) reporter: Arc<Reporter>,
     /// What is in flight on that worker.
     pub(crate) in_flight: InFlight,
     /// How long what needs a worker that is down may wait for it.
@@ -95,14 +94,7 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
         down_since = down.then(|| down_since.unwrap_or(now));
         let (behind, next) = told.behind(standing, down_since, now);
         for (employer, news) in behind {
-            let change = change(&upstream, news, &employer.in_flight);
-            // A gate that has closed has no use for it.
-            let _ = match news {
-                News { standing: Standing::Unhealthy | Standing::Broken, overdue: false } => {
-                    employer.gate.pause_worker(change, now + employer.down_wait).await
-                }
-                _ => employer.gate.worker(change).await,
-            };
+            employer.reporter.stands(&upstream.name, stands(&upstream, news, &employer, now));
         }
         let wake_at = [until, next].into_iter().flatten().fold(sweep_at, Instant::min);
         tokio::select! {
@@ -169,21 +161,17 @@ impl Told {
 /// What the core is told. A worker that is down is paused: what comes waits for it with what is there. Once it has been
 /// down for too long it is overloaded: what comes and could go nowhere else is refused. One that is tried takes one more
 /// than what has been on it since before it broke.
-fn change(upstream: &Upstream, news: News, in_flight: &InFlight) -> WorkerChange {
-    let state = match (news.standing, news.overdue) {
-        (Standing::Unhealthy | Standing::Broken, true) => WorkerState::Overloaded,
-        _ => WorkerState::Up,
-    };
+fn stands(upstream: &Upstream, news: News, employer: &Employer, now: Instant) -> Stands {
     let slots = upstream.config.slots.unwrap_or(u64::MAX);
-    let slots = match news.standing {
-        Standing::Trial => slots.min(in_flight.now() + 1),
-        _ => slots,
-    };
-    WorkerChange {
-        name: (&*upstream.name).into(),
-        state: Some(state),
-        slots: Some(slots),
-        pause_until: Some(Micros(0)),
-        ..WorkerChange::default()
+    let up = Stands { state: WorkerState::Up, slots, down_until: None };
+    match (news.standing, news.overdue) {
+        (Standing::Unhealthy | Standing::Broken, true) => {
+            Stands { state: WorkerState::Overloaded, ..up }
+        }
+        (Standing::Unhealthy | Standing::Broken, false) => {
+            Stands { down_until: Some(now + employer.down_wait), ..up }
+        }
+        (Standing::Trial, _) => Stands { slots: slots.min(employer.in_flight.now() + 1), ..up },
+        (Standing::Up, _) => up,
     }
 }

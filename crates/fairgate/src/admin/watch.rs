@@ -240,7 +240,17 @@ impl PoolCommand {
 }
 
 fn workers(pools: &Value) -> Table {
-    let headings = vec!["pool", "models", "worker", "state", "in flight", "slots", "waiting"];
+    let headings = vec![
+        "pool",
+        "models",
+        "worker",
+        "state",
+        "in flight",
+        "slots",
+        "waiting",
+        "requests/min",
+        "tokens/min",
+    ];
     let mut table = Table::new(headings);
     for pool in pools.as_array().into_iter().flatten() {
         for worker in pool["workers"].as_array().into_iter().flatten() {
@@ -248,14 +258,35 @@ fn workers(pools: &Value) -> Table {
                 Cell::Text(text(pool, "name")),
                 Cell::Text(text(pool, "models")),
                 Cell::Text(text(worker, "name")),
-                Cell::Text(text(worker, "state")),
+                Cell::Text(state(worker)),
                 Cell::Number(text(worker, "in_flight")),
                 Cell::Number(text(worker, "slots")),
                 Cell::Number(text(pool, "queued")),
+                Cell::Number(rate(worker, "requests")),
+                Cell::Number(rate(worker, "tokens")),
             ]);
         }
     }
     table
+}
+
+/// A worker's state; for how long it is paused, why it is out.
+fn state(worker: &Value) -> String {
+    let (state, quota) = (text(worker, "state"), &worker["quota"]);
+    match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
+        (Some(reason), _) => format!("{state}: {reason}"),
+        (None, Some(ms)) => format!("{state} for {:.1} s", Duration::from_millis(ms).as_secs_f64()),
+        (None, None) => state,
+    }
+}
+
+/// A rate of a worker's account, and where it is from.
+fn rate(worker: &Value, what: &str) -> String {
+    let quota = &worker["quota"];
+    match (quota[format!("{what}_per_minute")].as_u64(), quota[format!("{what}_from")].as_str()) {
+        (Some(rate), Some(from)) => format!("{rate} ({from})"),
+        _ => "–".to_owned(),
+    }
 }
 
 /// Have the gateway read its configuration file again. A file with an error in it changes nothing.
