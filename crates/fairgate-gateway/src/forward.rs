@@ -16,6 +16,7 @@ mod flight;
 mod headers;
 mod models;
 mod passage;
+mod provider;
 mod rules;
 mod send;
 mod settlement;
@@ -109,7 +110,9 @@ async fn accept(
     let behind = continued::tokens_behind(&app, &routed.arrival().caller, &routed.ask, limits)?;
     let expected = cost::expect(&routed, &body.bytes, setup.tokens).await;
     let expected = expected.with_more_input(behind);
-    let accepted = routed.accept(expected, cost::estimate(setup.weights, expected));
+    let usual = cost::estimate(setup.weights, expected);
+    let estimate = routed.pool.occupation.expected(&routed.arrival().caller.tenant, usual);
+    let accepted = routed.accept(expected, estimate);
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::look(&accepted)).await?,
         false => None,

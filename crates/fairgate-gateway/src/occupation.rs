@@ -10,6 +10,10 @@
 //! The payer's own requests are left out where there are others', or whoever completes nothing but cheap ones could set its
 //! own price. No tenant makes up more than half of the sum, or one could set everybody's. Old requests fade: after ten
 //! minutes one counts e times less. Before any has completed, a slot brings the pool's `output_default` every ten seconds.
+//!
+//! A request is expected to cost what it usually does, by its size. Where a tenant's requests mostly fail, that is wrong by
+//! as much as their time in the slot is worth, and the tenant would take many slots at once before it is charged for the first. So
+//! what its failed attempts came to is part of what the next one is expected to cost.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +25,8 @@ const FADES: Duration = Duration::from_secs(600);
 const FIRST_SECONDS: f64 = 10.0;
 /// How many tenants are remembered; the one with the least slot time makes room.
 const TENANTS_MAX: usize = 1024;
+/// The part of the latest attempt in how often a tenant's attempts fail, and in what that comes to.
+const LATEST: f64 = 0.125;
 
 /// What completed requests have brought, by tenant.
 #[derive(Default)]
@@ -28,25 +34,57 @@ pub(crate) struct Occupation {
     tenants: Mutex<HashMap<Box<str>, Part>>,
 }
 
-/// A tenant's completed requests, faded up to `at`.
+/// A tenant's completed requests, faded up to `at`, and its failed ones.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     tokens: f64,
     seconds: f64,
     at: Instant,
+    /// How many of its last attempts failed, as a part of all.
+    failing: f64,
+    /// What a failed one was charged, in tokens.
+    failed_charge: f64,
 }
 
 impl Part {
     fn faded(self, now: Instant) -> Self {
         let left =
             (-now.saturating_duration_since(self.at).as_secs_f64() / FADES.as_secs_f64()).exp();
-        Self { tokens: self.tokens * left, seconds: self.seconds * left, at: now }
+        Self { tokens: self.tokens * left, seconds: self.seconds * left, at: now, ..self }
     }
 }
 
 impl Occupation {
     /// A tenant's request has completed: it was charged so much, and held its slot for so long.
     pub(crate) fn completed(&self, tenant: &str, charge: u64, held: Duration, now: Instant) {
+        self.change(tenant, now, |part| {
+            part.tokens += precise(charge);
+            part.seconds += held.as_secs_f64();
+            part.failing *= 1.0 - LATEST;
+        });
+    }
+
+    /// A tenant's attempt has not completed: it was charged so much.
+    pub(crate) fn failed(&self, tenant: &str, charge: u64, now: Instant) {
+        self.change(tenant, now, |part| {
+            let first = part.failed_charge == 0.0;
+            let latest = if first { 1.0 } else { LATEST };
+            part.failed_charge += (precise(charge) - part.failed_charge) * latest;
+            part.failing += (1.0 - part.failing) * LATEST;
+        });
+    }
+
+    /// What a request of a tenant is expected to be charged that usually costs so much.
+    pub(crate) fn expected(&self, tenant: &str, usual: u64) -> u64 {
+        let tenants = self.lock();
+        let Some(part) = tenants.get(tenant).filter(|part| part.failing > 0.01) else {
+            return usual;
+        };
+        let more = (part.failed_charge - precise(usual)).max(0.0);
+        usual.saturating_add(whole(more * part.failing))
+    }
+
+    fn change(&self, tenant: &str, now: Instant, change: impl FnOnce(&mut Part)) {
         let mut tenants = self.lock();
         if !tenants.contains_key(tenant) && tenants.len() >= TENANTS_MAX {
             let seconds = |part: &Part| part.faded(now).seconds;
@@ -54,14 +92,10 @@ impl Occupation {
             let least = least.map(|(tenant, _)| tenant.clone());
             least.map(|tenant| tenants.remove(&tenant));
         }
-        let part =
-            tenants.entry(tenant.into()).or_insert(Part { tokens: 0.0, seconds: 0.0, at: now });
-        let faded = part.faded(now);
-        *part = Part {
-            tokens: faded.tokens + precise(charge),
-            seconds: faded.seconds + held.as_secs_f64(),
-            at: now,
-        };
+        let new = Part { tokens: 0.0, seconds: 0.0, at: now, failing: 0.0, failed_charge: 0.0 };
+        let part = tenants.entry(tenant.into()).or_insert(new);
+        *part = part.faded(now);
+        change(part);
     }
 
     /// What a tenant pays for having held a slot for so long, in whole tokens.
@@ -165,6 +199,20 @@ mod tests {
         let later = start + 10 * FADES;
         occupation.completed("a", 100, 10 * SECOND, later);
         assert_eq!(occupation.price("b", SECOND, 500, later), 11);
+    }
+
+    #[test]
+    fn who_fails_is_expected_to_pay_for_its_time() {
+        let occupation = Occupation::default();
+        let now = Instant::now();
+        assert_eq!(occupation.expected("a", 50), 50);
+        (0..40).for_each(|_| occupation.failed("a", 250, now));
+        let expected = occupation.expected("a", 50);
+        assert!((240..=250).contains(&expected), "{expected}");
+        assert_eq!(occupation.expected("a", 1000), 1000);
+        assert_eq!(occupation.expected("b", 50), 50);
+        (0..40).for_each(|_| occupation.completed("a", 50, SECOND, now));
+        assert_eq!(occupation.expected("a", 50), 50);
     }
 
     #[test]

@@ -292,6 +292,47 @@ pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusa
     Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
 }
 
+/// A provider's limit has held up a request for as long as requests may wait.
+pub(crate) fn provider_limited(
+    worker: &str,
+    counted: &str,
+    limit: Option<u64>,
+    after: Duration,
+) -> Refusal {
+    let limit = limit.map_or_else(String::new, |limit| format!(" ({limit} at a time)"));
+    let seconds = after.as_secs_f64();
+    let message = format!(
+        "The provider behind {worker:?} has let no more {counted} through{limit} for as long as requests may wait; it \
+         takes some again in {seconds:.1} s. Try again then."
+    );
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_limited", message).after(Some(after))
+}
+
+/// A provider's account is spent or blocked, and nobody else can take the request.
+pub(crate) fn provider_out(worker: &str, reason: &str) -> Refusal {
+    let message = format!(
+        "The provider behind {worker:?} takes nothing more on: {reason}. Your key is fine; the gateway's operator must \
+         see to the provider's account."
+    );
+    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_out", message);
+    Refusal { hopeless: true, ..refusal }
+}
+
+/// A request that is larger than all that a provider lets through in a minute.
+pub(crate) fn larger_than_quota(limit: Option<u64>, requested: Option<u64>) -> Refusal {
+    let part = |words: &str, number: Option<u64>| {
+        number.map_or_else(String::new, |number| format!(" {words}{number} tokens"))
+    };
+    let message = format!(
+        "The request is larger than what the provider lets through at all:{}{}. Send a smaller max_tokens or a shorter \
+         prompt.",
+        part("it may take ", requested),
+        part("of at most ", limit),
+    );
+    let refusal = Refusal::new(StatusCode::BAD_REQUEST, "larger_than_quota", message);
+    Refusal { hopeless: true, ..refusal }
+}
+
 /// An earlier response that there is not, or that is another tenant's: nobody learns which.
 pub(crate) fn unknown_response(id: &str) -> Refusal {
     let shown: String = id.chars().take(128).collect();

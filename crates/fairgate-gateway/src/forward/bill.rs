@@ -56,6 +56,7 @@ impl Bill {
         if flight.fault() == Fault::Worker || flight.has_broken() {
             return Self { counted, occupied: counted, ..Self::default() };
         }
+        occupation.failed(tenant, counted, now);
         let source = if occupied > metered { UsageSource::Occupied } else { source };
         Self { usage, source: Some(source), charged: counted, counted, occupied: counted }
     }

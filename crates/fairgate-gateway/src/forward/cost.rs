@@ -5,7 +5,7 @@ use fairgate_dialect::Usage;
 use fairgate_dialect::estimate::{Expected, Table, Weights};
 
 use super::passage::In;
-use super::stage::Routed;
+use super::stage::{Accepted, Routed};
 
 /// What the request is expected to use; its input as `table` counts it, where it can.
 pub(super) async fn expect(
@@ -28,4 +28,12 @@ pub(super) async fn expect(
 /// What is expected, in charged tokens.
 pub(super) fn estimate(weights: Weights, expected: Expected) -> u64 {
     weights.charge(Usage { input: expected.input, cached: 0, output: expected.output })
+}
+
+/// The most that a provider may count for it: its input, and all the output that it allows. Corrected when it has ended.
+pub(super) fn quota(accepted: &Accepted, cap: Option<u64>) -> u64 {
+    let Expected { input, output, .. } = accepted.expected;
+    let ask = &accepted.ask;
+    let output = cap.or(ask.max_tokens).map_or(output, |each| each.saturating_mul(ask.choices));
+    input.saturating_add(output)
 }

@@ -15,7 +15,7 @@ use super::settlement::Flown;
 use super::stage::{Accepted, Routed};
 use crate::in_flight::OneInFlight;
 use crate::pools::{PoolHandle, Worker};
-use crate::upstream::{Blame, Epoch};
+use crate::upstream::{Blame, Epoch, Ticket};
 
 /// An attempt that has its slot.
 pub(super) struct Flight {
@@ -24,6 +24,8 @@ pub(super) struct Flight {
     _counted: OneInFlight,
     epoch: Epoch,
     sent: Sent,
+    /// How it stood with the provider's account when it was sent.
+    pub(super) ticket: Option<Ticket>,
     /// What measures the answer, once a good one has begun.
     pub(super) meter: Option<Meter>,
     /// When the first token came, counted from the request's arrival.
@@ -64,6 +66,7 @@ impl Flight {
             _counted: counted,
             epoch,
             sent: Sent::No,
+            ticket: None,
             meter: None,
             first_token: None,
             since: Instant::now(),
@@ -76,8 +79,10 @@ impl Flight {
         self.permit.brownout() == Some(true)
     }
 
-    /// From now on something may have reached the upstream.
-    pub(super) fn sent(&mut self, brownout: bool) {
+    /// From now on something may have reached the upstream, which may count it as so many tokens.
+    pub(super) fn sent(&mut self, brownout: bool, quota: u64) {
+        let upstream = &self.worker.upstream;
+        self.ticket = upstream.account.as_ref().map(|account| account.sent(&upstream.name, quota));
         self.sent = Sent::Yes { brownout };
     }
 
@@ -160,15 +165,18 @@ impl Flight {
             first_token: self.first_token,
             brownout: self.sent == Sent::Yes { brownout: true },
         };
-        self.give_slot_back(arrival, &accepted.pool, end, bill.counted);
+        self.give_slot_back(arrival, &accepted.pool, end, &bill);
         learn(&caller.tenant, accepted, end);
         flown
     }
 
     /// Gives the slot back, and says how the worker did.
-    fn give_slot_back(self, arrival: &Arrival, pool: &PoolHandle, end: &End, counted: u64) {
-        let Self { permit, worker, epoch, sent, fault, .. } = self;
-        let tokens = Tokens(counted);
+    fn give_slot_back(self, arrival: &Arrival, pool: &PoolHandle, end: &End, bill: &Bill) {
+        let Self { mut permit, worker, epoch, sent, fault, .. } = self;
+        let tokens = Tokens(bill.counted);
+        if worker.upstream.account.is_some() {
+            permit.note_quota(Tokens(bill.usage.input.saturating_add(bill.usage.output)));
+        }
         let told = match end.outcome {
             Outcome::Completed => {
                 permit.settle(tokens);

@@ -8,20 +8,25 @@ use fairgate_core::units::Tokens;
 use fairgate_dialect::Changes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Response};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::answer::Deadlines;
 use super::body::Taken;
 use super::passage::{In, unix_now};
+use super::provider::{self, NotTaken};
 use super::stage::{Accepted, Counted, InFlight, Queued};
 use super::verdict::{
-    Retry, Tried, Verdict, is_for_want_of_workers, judge, may_retry, until_one_is_tried,
+    Retry, Tried, Verdict, is_for_want_of_workers, judge, may_retry, out_of_service,
+    until_one_is_tried,
 };
-use super::{ask, budget, rules};
+use super::{ask, budget, cost, rules};
 use crate::pools::Model;
 use crate::refusal::{self, Refusal};
 use crate::reply::length;
 use crate::upstream::{LaneBody, Outgoing};
+
+/// Above whatever a client may ask for: a request that a provider did not take on is the next of its flow to go.
+const NOT_TAKEN_PRIORITY: i64 = 1 << 40;
 
 /// What a request brings that goes to a worker. Kept only until no other worker may have to be sent the same.
 pub(super) struct Payload {
@@ -51,10 +56,12 @@ pub(super) async fn send(
     let (mut counted, listed) = accepted.count_in(length(payload.body.bytes.len()))?;
     let mut listed = Some(listed);
     let mut tried = Tried::default();
+    let mut again = Again::default();
     // What the last worker answered, and would be given if no other one can be had.
     let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
-        let boarded = match (board(counted, payload, &tried.workers).await, kept.take()) {
+        let boarded = board(counted, payload, &tried.workers, &again).await;
+        let boarded = match (boarded, kept.take()) {
             (Ok(boarded), _) => boarded,
             (Err(refusal), Some(answer)) if is_for_want_of_workers(&refusal) => return *answer,
             (Err(refusal), _) => return Err(refusal),
@@ -65,13 +72,39 @@ pub(super) async fn send(
         tried.workers.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
         let may_retry = may_retry(&in_flight, &tried);
-        let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, may_retry);
+        let keep = may_retry || upstream.account.is_some();
+        let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
-        in_flight.flight.sent(output.brownout);
+        let quota = cost::quota(&in_flight, output.cap);
+        in_flight.flight.sent(output.brownout, quota);
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
-        let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
+        let mut answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
+        if let (Some(account), Some(ticket)) = (&upstream.account, in_flight.flight.ticket)
+            && let Ok(answer) = answered
+        {
+            match Box::pin(provider::hear(&in_flight, account, ticket, answer)).await {
+                Ok(answer) => answered = Ok(answer),
+                Err(not_taken) => {
+                    in_flight.flight.answered();
+                    in_flight.flight.not_taken();
+                    let refusal = not_taken.refusal();
+                    if !again.may_follow(&in_flight, &not_taken, &tried.workers) {
+                        return Err(refusal);
+                    }
+                    if matches!(not_taken, NotTaken::Later(_)) {
+                        // Later it may go to the same worker.
+                        tried.workers.pop();
+                    }
+                    let status = refusal.problem.status.as_u16();
+                    let (waits_again, recording) = in_flight.end_attempt(not_taken.code(), status);
+                    recording.await.map_err(|_| refusal::unrecorded())?;
+                    (counted, again.after) = (waits_again, Some(not_taken));
+                    continue;
+                }
+            }
+        }
         tried.note(&answered);
         let Verdict { answer, retry } = judge(&mut in_flight, answered);
         let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
@@ -82,6 +115,42 @@ pub(super) async fn send(
         let (waits_again, recording) = in_flight.end_attempt(code, status);
         recording.await.map_err(|_| refusal::unrecorded())?;
         counted = waits_again;
+    }
+}
+
+/// What is known of a request that a provider has not taken on.
+#[derive(Default)]
+struct Again {
+    /// Why it has come back.
+    after: Option<NotTaken>,
+    /// Until when it may wait: for as long as requests may, from when it was first submitted.
+    until: Option<Instant>,
+}
+
+impl Again {
+    /// Whether it may wait once more, for the same worker or for another one.
+    fn may_follow(
+        &mut self,
+        in_flight: &In<'_, InFlight>,
+        not_taken: &NotTaken,
+        tried: &[Arc<str>],
+    ) -> bool {
+        let setup = in_flight.pool.setup();
+        let until = *self.until.get_or_insert_with(|| {
+            let waited = in_flight.waited.unwrap_or_default();
+            Instant::now() + setup.config.queue_timeout.saturating_sub(waited)
+        });
+        if until <= Instant::now() {
+            return false;
+        }
+        let dialect = in_flight.arrival().route.dialect();
+        match not_taken {
+            NotTaken::Later(_) => true,
+            NotTaken::Out { .. } => {
+                setup.allowed(dialect, tried).is_none_or(|left| !left.is_empty())
+            }
+            NotTaken::TooLarge { .. } => false,
+        }
     }
 }
 
@@ -99,6 +168,7 @@ async fn board<'p>(
     counted: In<'p, Counted>,
     payload: &Payload,
     tried: &[Arc<str>],
+    again: &Again,
 ) -> Result<(In<'p, InFlight>, Output), Refusal> {
     if counted.arrival().caller.budgeted {
         Box::pin(budget::reserve(&counted, budget::most(&counted, payload.cap))).await?;
@@ -106,14 +176,27 @@ async fn board<'p>(
     let mut queued = counted.queue();
     let pool = &payload.model.pool;
     loop {
-        let submit = submit(&queued, payload.class.as_deref(), tried);
+        let submit = submit(&queued, payload, tried, again);
         queued.waits_from_now();
-        let permit = pool.gate.admit(submit).await.map_err(|refused| {
+        let admission = pool.gate.admit(submit);
+        let admitted = match (&again.after, again.until) {
+            // It goes first in its flow, but not for ever.
+            (Some(not_taken), Some(until)) => match timeout_at(until, admission).await {
+                Ok(admitted) => admitted,
+                Err(_) => return Err(not_taken.refusal()),
+            },
+            _ => admission.await,
+        };
+        let permit = admitted.map_err(|refused| {
             let refusal = Refusal::from(refused);
-            match refusal.problem.code {
-                "overloaded" => {
+            match (refusal.problem.code, &again.after) {
+                ("overloaded" | "no_worker", Some(not_taken)) => not_taken.refusal(),
+                ("overloaded", None) => {
                     let dialect = queued.arrival().route.dialect();
-                    refusal.after(Some(until_one_is_tried(pool, dialect, tried)))
+                    match out_of_service(pool, dialect, tried) {
+                        Some((worker, reason)) => refusal::provider_out(&worker, &reason),
+                        None => refusal.after(Some(until_one_is_tried(pool, dialect, tried))),
+                    }
                 }
                 _ => refusal,
             }
@@ -137,16 +220,22 @@ async fn board<'p>(
 }
 
 /// What the pool is told of a request.
-fn submit(queued: &In<'_, Queued>, class: Option<&str>, tried: &[Arc<str>]) -> Submit {
+fn submit(queued: &In<'_, Queued>, payload: &Payload, tried: &[Arc<str>], again: &Again) -> Submit {
     let arrival = queued.arrival();
     let setup = queued.pool.setup();
+    let priority = match (&again.after, tried) {
+        (Some(_), _) => NOT_TAKEN_PRIORITY,
+        (None, []) => 0,
+        (None, _) => 1,
+    };
     Submit {
-        attributes: ask::attributes(arrival, queued, &setup, class),
+        attributes: ask::attributes(arrival, queued, &setup, payload.class.as_deref()),
         cost: Some(Tokens(queued.estimate.max(1))),
         input: Some(Tokens(queued.expected.input.max(1))),
         // Who is tried again goes first, within its own flow only.
-        priority: i64::from(!tried.is_empty()),
+        priority,
         allow: setup.allowed(arrival.route.dialect(), tried),
+        quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, payload.cap))),
         ..Submit::new(&arrival.id)
     }
 }

@@ -121,3 +121,20 @@ pub(super) fn until_one_is_tried(
     let soonest = left.filter_map(|upstream| upstream.condition.tried_again_at()).min();
     soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
+
+/// The worker whose provider takes nothing more on, and why, where that is true of all that a request could go to.
+pub(super) fn out_of_service(
+    pool: &PoolHandle,
+    dialect: Dialect,
+    tried: &[Arc<str>],
+) -> Option<(Arc<str>, String)> {
+    let setup = pool.setup();
+    let left = setup.workers.iter().map(|worker| &worker.upstream);
+    let left = left.filter(|one| one.speaks(dialect) && !tried.contains(&one.name));
+    let mut first = None;
+    for upstream in left {
+        let out = upstream.account.as_ref().and_then(|account| account.out())?;
+        first.get_or_insert((upstream.name.clone(), out.reason.to_string()));
+    }
+    first
+}

@@ -43,6 +43,8 @@ pub(crate) struct Setup {
     pub(crate) by_agent: bool,
     pub(crate) by_session: bool,
     pub(crate) by_class: bool,
+    /// Whether any of its workers has a provider with limits behind it.
+    pub(crate) is_hosted: bool,
     /// Whether the core is told of first tokens: only where a class counts what is in prefill.
     ///
     /// Elsewhere it is not, so that a worker's "prefill" is the input of all that is in flight on it, and a request is placed
@@ -105,6 +107,7 @@ impl Setup {
                 Tokenizer::O200k => Some(Table::O200k),
                 Tokenizer::Cl100k => Some(Table::Cl100k),
             },
+            is_hosted: workers.iter().any(|worker| worker.upstream.account.is_some()),
             workers,
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),

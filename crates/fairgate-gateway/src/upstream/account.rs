@@ -237,20 +237,15 @@ impl Account {
         inner.hear(ticket, told, now);
         // What is left is nothing, whatever was said before.
         inner.heard = None;
-        let unasked = PAUSE_FIRST * 2_u32.saturating_pow(inner.refused_in_a_row.min(16));
-        inner.refused_in_a_row = inner.refused_in_a_row.saturating_add(1);
-        let until = now + asked.unwrap_or(unasked).min(PAUSE_MAX);
-        // Of several that were refused at once, the longest pause holds.
-        let pause = match inner.pause {
-            Some(earlier) if earlier.until >= until => earlier,
-            _ => Pause { until, counted, asked },
-        };
-        if inner.pause != Some(pause) {
-            inner.pause = Some(pause);
-            inner.tell_pause(pause);
-        }
+        let pause = inner.pause_for(counted, asked, now);
         inner.tell_rates();
         pause
+    }
+
+    /// The provider has too much to do, whatever the account's limits are. Says what follows.
+    pub(crate) fn overloaded(&self, asked: Option<Duration>) -> Pause {
+        let mut inner = self.lock();
+        inner.pause_for(None, asked, Instant::now())
     }
 
     /// The provider will take nothing, for a reason that waiting does not change. Says whether that is news.
@@ -351,6 +346,27 @@ impl Account {
 }
 
 impl Inner {
+    fn pause_for(
+        &mut self,
+        counted: Option<Counted>,
+        asked: Option<Duration>,
+        now: Instant,
+    ) -> Pause {
+        let unasked = PAUSE_FIRST * 2_u32.saturating_pow(self.refused_in_a_row.min(16));
+        self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
+        let until = now + asked.unwrap_or(unasked).min(PAUSE_MAX);
+        // Of several that were refused at once, the longest pause holds.
+        let pause = match self.pause {
+            Some(earlier) if earlier.until >= until => earlier,
+            _ => Pause { until, counted, asked },
+        };
+        if self.pause != Some(pause) {
+            self.pause = Some(pause);
+            self.tell_pause(pause);
+        }
+        pause
+    }
+
     fn hear(&mut self, ticket: Ticket, told: &Told, now: Instant) {
         let (requests, tokens) = (told.requests(), told.tokens());
         if let Some(per_minute) = requests.and_then(Limit::per_minute) {

@@ -93,7 +93,14 @@ impl Lanes {
     pub(super) fn lend(self: &Arc<Self>, answered: Answered) -> Response<LaneBody> {
         let Answered { answer, lane } = answered;
         let (home, kept) = (self.clone(), KeepAlive::of(answer.headers()));
-        answer.map(|body| LaneBody { lane: Some(lane), body, home, kept, decoder: None })
+        answer.map(|body| LaneBody {
+            lane: Some(lane),
+            body,
+            home,
+            kept,
+            decoder: None,
+            put_back: None,
+        })
     }
 
     /// Closes what has been idle for long or is closed already.
@@ -116,6 +123,8 @@ pub(crate) struct LaneBody {
     kept: KeepAlive,
     /// Where the upstream compressed it.
     decoder: Option<Box<Decoder>>,
+    /// What was read of it already and is to be read again.
+    put_back: Option<Bytes>,
 }
 
 /// Has the body decoded where its head says that it is compressed; the head then says so no more.
@@ -136,6 +145,9 @@ impl LaneBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, FailureKind>>> {
+        if let Some(bytes) = self.put_back.take() {
+            return Poll::Ready(Some(Ok(bytes)));
+        }
         if self.decoder.is_none() {
             return self.poll_coded(cx);
         }
@@ -201,6 +213,11 @@ impl LaneBody {
         }
     }
 
+    /// What was read of it is to be read again, before the rest.
+    pub(crate) fn put_back(&mut self, bytes: Bytes) {
+        self.put_back = Some(bytes).filter(|bytes| !bytes.is_empty());
+    }
+
     /// Closes the connection: nobody wants the rest.
     pub(crate) fn hang_up(&mut self) {
         self.lane = None;
@@ -208,7 +225,9 @@ impl LaneBody {
 
     /// How many bytes it has, where that is known.
     pub(crate) fn length(&self) -> Option<u64> {
-        self.body.size_hint().exact().filter(|_| self.decoder.is_none())
+        let put_back = self.put_back.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let length = self.body.size_hint().exact().filter(|_| self.decoder.is_none());
+        length.map(|rest| rest.saturating_add(put_back))
     }
 
     fn give_back(&mut self) {
