@@ -23,9 +23,16 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// How long that may take.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why a provider has not taken a request on.
+/// A request that a provider has not taken on.
 #[derive(Clone, Debug)]
-pub(super) enum NotTaken {
+pub(super) struct NotTaken {
+    /// What it answered.
+    pub(super) status: u16,
+    why: Why,
+}
+
+#[derive(Clone, Debug)]
+enum Why {
     /// A rate. It may try again then.
     Later(Later),
     /// Its account is spent or blocked: this is its word for it.
@@ -36,20 +43,20 @@ pub(super) enum NotTaken {
 
 /// Which limit of which worker was met, and when it may try again.
 #[derive(Clone, Debug)]
-pub(super) struct Later {
-    pub(super) worker: Arc<str>,
-    pub(super) counted: Option<Counted>,
-    pub(super) limit: Option<u64>,
-    pub(super) at: Instant,
+struct Later {
+    worker: Arc<str>,
+    counted: Option<Counted>,
+    limit: Option<u64>,
+    at: Instant,
 }
 
 /// Hears what a provider said with an answer. An answer that is not for the client is not returned.
 pub(super) async fn hear(
     in_flight: &In<'_, InFlight>,
-    account: &Account,
     ticket: Ticket,
     answer: Response<LaneBody>,
-) -> Result<Response<LaneBody>, NotTaken> {
+) -> Result<Response<LaneBody>, Box<NotTaken>> {
+    let Some(account) = &in_flight.flight.worker.upstream.account else { return Ok(answer) };
     let now = UnixMicros(unix_now().0);
     let mut told = limits::told(pairs(answer.headers()), now);
     let status = answer.status();
@@ -63,56 +70,65 @@ pub(super) async fn hear(
     let said = limits::refusal(status, &read, &mut told, now);
     doubt(in_flight, account, &told);
     let worker = in_flight.flight.worker.upstream.name.clone();
-    match said {
+    let why = match said {
         Said::Rate { counted, limit, retry_after, .. } => {
             let at = account.refused(ticket, &told, counted, retry_after).until;
             note_limit(in_flight, account, &worker, counted, at);
-            Err(NotTaken::Later(Later { worker, counted, limit, at }))
+            Why::Later(Later { worker, counted, limit, at })
         }
         Said::Overloaded { retry_after } => {
             let at = account.overloaded(retry_after).until;
-            Err(NotTaken::Later(Later { worker, counted: None, limit: None, at }))
+            Why::Later(Later { worker, counted: None, limit: None, at })
         }
         Said::Spent { reason } | Said::Blocked { reason } => {
             if account.close(&reason) {
                 tracing::error!(account = %account.name, %worker, reason, "a provider takes nothing more on; it is asked again in 5 minutes");
             }
-            Err(NotTaken::Out { worker, reason })
+            Why::Out { worker, reason }
         }
-        Said::TooLargeForLimit { limit, requested, .. } => {
-            Err(NotTaken::TooLarge { limit, requested })
-        }
+        Said::TooLargeForLimit { limit, requested, .. } => Why::TooLarge { limit, requested },
         Said::Other => {
             account.accepted(ticket, &told);
             body.put_back(read);
-            Ok(Response::from_parts(head, body))
+            return Ok(Response::from_parts(head, body));
         }
-    }
+    };
+    Err(Box::new(NotTaken { status: status.as_u16(), why }))
 }
 
 impl NotTaken {
     /// What the client is told where nobody else can take the request.
     pub(super) fn refusal(&self) -> Refusal {
-        match self {
-            Self::Later(later) => later.refusal(),
-            Self::Out { worker, reason } => refusal::provider_out(worker, reason),
-            Self::TooLarge { limit, requested } => refusal::larger_than_quota(*limit, *requested),
+        match &self.why {
+            Why::Later(later) => later.refusal(),
+            Why::Out { worker, reason } => refusal::provider_out(worker, reason),
+            Why::TooLarge { limit, requested } => refusal::larger_than_quota(*limit, *requested),
         }
+    }
+
+    /// Whether the same worker may take it later.
+    pub(super) fn is_for_now(&self) -> bool {
+        matches!(self.why, Why::Later(_))
+    }
+
+    /// Whether another worker may take it.
+    pub(super) fn is_for_this_worker(&self) -> bool {
+        !matches!(self.why, Why::TooLarge { .. })
     }
 
     /// How the ledger calls the attempt.
     pub(super) fn code(&self) -> &'static str {
-        match self {
-            Self::Later(_) => "provider_limited",
-            Self::Out { .. } => "provider_out",
-            Self::TooLarge { .. } => "larger_than_quota",
+        match self.why {
+            Why::Later(_) => "provider_limited",
+            Why::Out { .. } => "provider_out",
+            Why::TooLarge { .. } => "larger_than_quota",
         }
     }
 }
 
 impl Later {
     /// It has waited for as long as requests may.
-    pub(super) fn refusal(&self) -> Refusal {
+    fn refusal(&self) -> Refusal {
         let after = self.at.saturating_duration_since(Instant::now());
         refusal::provider_limited(&self.worker, counted_words(self.counted), self.limit, after)
     }

@@ -80,40 +80,46 @@ pub(super) async fn send(
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
-        let mut answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
-        if let (Some(account), Some(ticket)) = (&upstream.account, in_flight.flight.ticket)
-            && let Ok(answer) = answered
-        {
-            match Box::pin(provider::hear(&in_flight, account, ticket, answer)).await {
-                Ok(answer) => answered = Ok(answer),
-                Err(not_taken) => {
-                    in_flight.flight.answered();
-                    in_flight.flight.not_taken();
-                    let refusal = not_taken.refusal();
-                    if !again.may_follow(&in_flight, &not_taken, &tried.workers) {
-                        return Err(refusal);
-                    }
-                    if matches!(not_taken, NotTaken::Later(_)) {
-                        // Later it may go to the same worker.
-                        tried.workers.pop();
-                    }
-                    let status = refusal.problem.status.as_u16();
-                    let (waits_again, recording) = in_flight.end_attempt(not_taken.code(), status);
-                    recording.await.map_err(|_| refusal::unrecorded())?;
-                    (counted, again.after) = (waits_again, Some(not_taken));
-                    continue;
-                }
+        let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
+        let heard = match (answered, in_flight.flight.ticket) {
+            (Ok(answer), Some(ticket)) => {
+                Box::pin(provider::hear(&in_flight, ticket, answer)).await.map(Ok)
             }
-        }
-        tried.note(&answered);
-        let Verdict { answer, retry } = judge(&mut in_flight, answered);
-        let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
-        let Some(Retry { code, status }) = retry.filter(|_| may_retry) else { return answer };
-        let id = &in_flight.arrival().id;
-        tracing::info!(request = %id, worker = %upstream.name, code, "tried on another worker");
-        kept = Some(Box::new(answer));
+            (answered, _) => Ok(answered),
+        };
+        let (code, status) = match heard {
+            Ok(answered) => {
+                tried.note(&answered);
+                let Verdict { answer, retry } = judge(&mut in_flight, answered);
+                let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
+                let Some(Retry { code, status }) = retry.filter(|_| may_retry) else {
+                    return answer;
+                };
+                let id = &in_flight.arrival().id;
+                tracing::info!(request = %id, worker = %upstream.name, code, "tried on another worker");
+                kept = Some(Box::new(answer));
+                (code, status)
+            }
+            Err(not_taken) => {
+                in_flight.flight.answered();
+                in_flight.flight.not_taken();
+                if !again.may_follow(&in_flight, &not_taken, &tried.workers) {
+                    return Err(not_taken.refusal());
+                }
+                if not_taken.is_for_now() {
+                    // Later it may go to the same worker.
+                    tried.workers.pop();
+                }
+                let end = (not_taken.code(), not_taken.status);
+                again.after = Some(not_taken);
+                end
+            }
+        };
         let (waits_again, recording) = in_flight.end_attempt(code, status);
         recording.await.map_err(|_| refusal::unrecorded())?;
+        if again.after.is_some() {
+            Box::pin(payload.model.pool.reporter.is_told()).await;
+        }
         counted = waits_again;
     }
 }
@@ -122,7 +128,7 @@ pub(super) async fn send(
 #[derive(Default)]
 struct Again {
     /// Why it has come back.
-    after: Option<NotTaken>,
+    after: Option<Box<NotTaken>>,
     /// Until when it may wait: for as long as requests may, from when it was first submitted.
     until: Option<Instant>,
 }
@@ -144,13 +150,8 @@ impl Again {
             return false;
         }
         let dialect = in_flight.arrival().route.dialect();
-        match not_taken {
-            NotTaken::Later(_) => true,
-            NotTaken::Out { .. } => {
-                setup.allowed(dialect, tried).is_none_or(|left| !left.is_empty())
-            }
-            NotTaken::TooLarge { .. } => false,
-        }
+        let another = || setup.allowed(dialect, tried).is_none_or(|left| !left.is_empty());
+        not_taken.is_for_now() || (not_taken.is_for_this_worker() && another())
     }
 }
 
@@ -178,14 +179,16 @@ async fn board<'p>(
     loop {
         let submit = submit(&queued, payload, tried, again);
         queued.waits_from_now();
-        let admission = pool.gate.admit(submit);
         let admitted = match (&again.after, again.until) {
             // It goes first in its flow, but not for ever.
-            (Some(not_taken), Some(until)) => match timeout_at(until, admission).await {
-                Ok(admitted) => admitted,
-                Err(_) => return Err(not_taken.refusal()),
-            },
-            _ => admission.await,
+            (Some(not_taken), Some(until)) => {
+                let admission = async { timeout_at(until, pool.gate.admit(submit)).await };
+                match Box::pin(admission).await {
+                    Ok(admitted) => admitted,
+                    Err(_) => return Err(not_taken.refusal()),
+                }
+            }
+            _ => pool.gate.admit(submit).await,
         };
         let permit = admitted.map_err(|refused| {
             let refusal = Refusal::from(refused);

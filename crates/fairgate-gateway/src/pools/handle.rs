@@ -29,7 +29,7 @@ pub struct PoolHandle {
     /// What time in its slots is worth.
     pub(crate) occupation: Occupation,
     /// Tells it what is observed of its workers.
-    pub(super) reporter: Arc<Reporter>,
+    pub(crate) reporter: Arc<Reporter>,
 }
 
 /// What a reload may change about a pool.

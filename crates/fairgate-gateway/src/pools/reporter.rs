@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute};
 use fairgate_runtime::Gate;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -22,9 +22,18 @@ pub(crate) struct Reporter {
 }
 
 struct Desk {
-    reports: Mutex<BTreeMap<Arc<str>, Report>>,
+    reports: Mutex<Reports>,
     news: Notify,
     observes: AtomicBool,
+    /// How many notes the pool has been told.
+    told: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Reports {
+    workers: BTreeMap<Arc<str>, Report>,
+    /// How many notes there have been.
+    notes: u64,
 }
 
 /// What is known of a worker.
@@ -72,6 +81,7 @@ impl Reporter {
             reports: Mutex::default(),
             news: Notify::new(),
             observes: AtomicBool::new(observes),
+            told: watch::Sender::new(0),
         });
         let task = tokio::spawn(tell(desk.clone(), gate));
         Self { desk, task }
@@ -80,13 +90,14 @@ impl Reporter {
     /// The pool has these workers from now on: of others nothing is told.
     pub(crate) fn employ<'a>(&self, workers: impl Iterator<Item = &'a Arc<str>>, observes: bool) {
         let mut reports = self.desk.lock();
-        let mut kept: BTreeMap<_, _> =
-            workers.map(|name| (name.clone(), reports.remove(name).unwrap_or_default())).collect();
+        let mut kept: BTreeMap<_, _> = workers
+            .map(|name| (name.clone(), reports.workers.remove(name).unwrap_or_default()))
+            .collect();
         let was_off = !self.desk.observes.swap(observes, Ordering::Relaxed);
         if observes && was_off {
             kept.values_mut().for_each(|report| report.is_news = true);
         }
-        *reports = kept;
+        reports.workers = kept;
         self.desk.news.notify_one();
     }
 
@@ -98,6 +109,16 @@ impl Reporter {
     /// What a worker's provider lets through.
     pub(crate) fn may(&self, worker: &str, rates: Rates) {
         self.desk.note(worker, |report| report.rates = Some(rates));
+    }
+
+    /// Waits until the pool has been told all that was noted so far: who is submitted then is not granted in ignorance of it.
+    pub(crate) async fn is_told(&self) {
+        let notes = self.desk.lock().notes;
+        let mut told = self.desk.told.subscribe();
+        if self.desk.observes.load(Ordering::Relaxed) {
+            // The sender is gone only with the pool.
+            let _ = told.wait_for(|told| *told >= notes).await;
+        }
     }
 
     /// A worker's provider wants nothing until then, and has nothing left that it would take at once.
@@ -136,23 +157,27 @@ impl Left {
 impl Desk {
     /// Notes something of a worker that the pool has.
     fn note(&self, worker: &str, write: impl FnOnce(&mut Report)) {
-        if let Some(report) = self.lock().get_mut(worker) {
+        let mut reports = self.lock();
+        reports.notes += 1;
+        if let Some(report) = reports.workers.get_mut(worker) {
             write(report);
             report.is_news = true;
-            self.news.notify_one();
         }
+        self.news.notify_one();
     }
 
-    /// The next worker of whom there is something to tell.
-    fn next(&self) -> Option<(Arc<str>, Report)> {
+    /// The next worker of whom there is something to tell; else how many notes the pool has been told.
+    fn next(&self) -> Result<(Arc<str>, Report), u64> {
         let mut reports = self.lock();
-        let (name, report) = reports.iter_mut().find(|(_, report)| report.is_news)?;
+        let notes = reports.notes;
+        let next = reports.workers.iter_mut().find(|(_, report)| report.is_news);
+        let (name, report) = next.ok_or(notes)?;
         let news = report.clone();
         (report.is_news, report.left) = (false, Left::default());
-        Some((name.clone(), news))
+        Ok((name.clone(), news))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Report>> {
+    fn lock(&self) -> MutexGuard<'_, Reports> {
         // Every change is a few assignments.
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,9 +187,14 @@ impl Desk {
 async fn tell(desk: Arc<Desk>, gate: Gate) {
     loop {
         desk.news.notified().await;
-        while desk.observes.load(Ordering::Relaxed)
-            && let Some((name, report)) = desk.next()
-        {
+        while desk.observes.load(Ordering::Relaxed) {
+            let (name, report) = match desk.next() {
+                Ok(next) => next,
+                Err(notes) => {
+                    desk.told.send_replace(notes);
+                    break;
+                }
+            };
             let (change, until) = change(&name, &report, Instant::now());
             // A gate that has closed has no use for it.
             let _ = match until {
@@ -208,9 +238,13 @@ mod tests {
     const UP: Stands = Stands { state: WorkerState::Up, slots: 4, down_until: None };
 
     fn desk() -> Desk {
-        let reports = BTreeMap::from([("w".into(), Report::default())]);
-        let observes = AtomicBool::new(true);
-        Desk { reports: Mutex::new(reports), news: Notify::new(), observes }
+        let workers = BTreeMap::from([("w".into(), Report::default())]);
+        Desk {
+            reports: Mutex::new(Reports { workers, notes: 0 }),
+            news: Notify::new(),
+            observes: AtomicBool::new(true),
+            told: watch::Sender::new(0),
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -230,12 +264,12 @@ mod tests {
     async fn news_is_told_once_and_only_of_workers_that_the_pool_has() {
         let desk = desk();
         desk.note("stranger", |report| report.stands = Some(UP));
-        assert!(desk.next().is_none());
+        assert!(desk.next().is_err());
         desk.note("w", |report| report.left.meet(Left { requests: Some(5), tokens: None }));
         desk.note("w", |report| report.left.meet(Left { requests: Some(3), tokens: Some(7) }));
         let (_, told) = desk.next().unwrap();
         assert_eq!(told.left, Left { requests: Some(3), tokens: Some(7) });
-        assert!(desk.next().is_none());
+        assert!(desk.next().is_err());
         desk.note("w", |report| report.stands = Some(UP));
         // What was left then is not what is left now.
         assert_eq!(desk.next().unwrap().1.left, Left::default());

@@ -220,7 +220,11 @@ impl Account {
         let mut inner = self.lock();
         inner.learned.accepted(now);
         inner.refused_in_a_row = 0;
+        let before = (inner.requests_rate(), inner.tokens_rate());
         inner.hear(ticket, told, now);
+        if before != (inner.requests_rate(), inner.tokens_rate()) {
+            inner.tell_rates();
+        }
     }
 
     /// The provider has refused a request because of a rate. Says what follows.

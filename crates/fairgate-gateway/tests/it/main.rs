@@ -17,6 +17,7 @@ mod ends;
 mod engine_controls;
 mod estimates;
 mod happy;
+mod hosted;
 mod hostile;
 mod limits;
 mod logged;

@@ -1,0 +1,344 @@
+//! Providers with limits: their quota is shared and used, and their 429s never reach a client.
+//!
+//! The provider lets through ten times as much as one of 1 200 requests and 400 000 tokens a minute, and saves up a tenth
+//! as long: what takes it a minute takes this one six seconds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairgate_config::QuotaConfig;
+use fairgate_sim::{
+    Account, AccountOptions, BytesPerToken, Lie, OutputLength, Sim, SimOptions, Statement,
+};
+use fairgate_store::{Change, GroupPatch, Limits, Outcome};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::client::{Answer, post};
+use crate::support::scripted::Scripted;
+use crate::support::{House, beside, house_with};
+
+const CHAT: &str = "/v1/chat/completions";
+const MESSAGES: &str = "/v1/messages";
+const REQUESTS_PER_MINUTE: u64 = 12_000;
+const TOKENS_PER_MINUTE: u64 = 4_000_000;
+
+fn account(statement: Statement, lie: Option<Lie>) -> Arc<Account> {
+    Account::new(AccountOptions {
+        requests_per_minute: Some(REQUESTS_PER_MINUTE),
+        tokens_per_minute: Some(TOKENS_PER_MINUTE),
+        burst: Duration::from_secs(6),
+        statement,
+        lie,
+        ..AccountOptions::default()
+    })
+}
+
+/// A model of a provider; each answer has 500 tokens.
+fn provider(model: &str, account: &Arc<Account>) -> Sim {
+    let options = SimOptions {
+        models: vec![model.to_owned()],
+        slots: 1000,
+        bytes_per_token: BytesPerToken::default(),
+        output_tokens: OutputLength::exactly(500),
+        account: Some(account.clone()),
+        ..SimOptions::instant()
+    };
+    Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap()
+}
+
+/// Draws on an account of which the file says nothing.
+fn hosted() -> QuotaConfig {
+    QuotaConfig {
+        account: Some("main".into()),
+        requests_per_minute: None,
+        tokens_per_minute: None,
+        burst_seconds: 1,
+    }
+}
+
+/// 500 tokens of input, 500 of output.
+fn question(path: &str, model: &str, key: &str) -> crate::support::client::Question {
+    let content = "some ".repeat(400);
+    let body = json!({
+        "model": model, "max_tokens": 500, "messages": [{"role": "user", "content": content}],
+    });
+    post(path, &body).key(key)
+}
+
+/// Sends so many requests of each key at once; each gives its status and when it was done.
+async fn flood(
+    house: &House,
+    path: &'static str,
+    asked: &[(&str, &str, usize)],
+) -> Vec<Vec<(StatusCode, Duration)>> {
+    let began = Instant::now();
+    let addr = house.gateway.addr();
+    let mut all = Vec::new();
+    for (key, model, count) in asked {
+        let tasks: Vec<_> = (0..*count)
+            .map(|_| {
+                let question = question(path, model, key);
+                tokio::spawn(async move { (question.ask(addr).await.status, began.elapsed()) })
+            })
+            .collect();
+        all.push(tasks);
+    }
+    let mut done = Vec::new();
+    for tasks in all {
+        let mut of_one = Vec::new();
+        for task in tasks {
+            of_one.push(task.await.unwrap());
+        }
+        done.push(of_one);
+    }
+    done
+}
+
+fn all_served(done: &[Vec<(StatusCode, Duration)>]) {
+    for (status, _) in done.iter().flatten() {
+        assert_eq!(*status, StatusCode::OK);
+    }
+}
+
+/// At most one attempt in a hundred met a 429, and at least 95 % of the rate was used until all was done.
+fn few_refused_and_all_used(account: &Account, done: &[Vec<(StatusCode, Duration)>]) {
+    let counts = account.counts();
+    let refused = counts.refused_by_requests + counts.refused_by_tokens;
+    let attempts = counts.accepted + refused;
+    assert!(refused * 100 <= attempts, "{counts:?}");
+    let took = done.iter().flatten().map(|(_, at)| *at).max().unwrap().as_secs_f64();
+    let used = counts.tokens as f64 / (TOKENS_PER_MINUTE as f64 / 60.0 * took);
+    assert!(used >= 0.95, "{:.1} % used in {took:.2} s: {counts:?}", used * 100.0);
+}
+
+async fn shared(statement: Statement, path: &'static str) {
+    let account = account(statement, None);
+    let sim = provider("sim", &account);
+    let house = house_with(&sim.url(), |config| {
+        config.upstreams[0].quota = hosted();
+        config.upstreams[0].slots = None;
+        config.pools[0].capacity = 1000;
+        config.pools[0].max_queue = 2000;
+    })
+    .await;
+    let other = house.tenant("other", Limits::default()).await;
+    let weight = |name: &str, weight| Change::PatchGroup {
+        name: format!("group-{name}"),
+        patch: GroupPatch { weight: Some(weight) },
+    };
+    house.change(weight("acme", 300)).await;
+    house.change(weight("other", 100)).await;
+    let key = house.key.clone();
+    let done = flood(&house, path, &[(&key, "sim", 450), (&other, "sim", 150)]).await;
+    all_served(&done);
+    few_refused_and_all_used(&account, &done);
+    // While both wait: three of four, from when the rates hold to when the first has nothing more.
+    let last = |of: &[(StatusCode, Duration)]| of.iter().map(|(_, at)| *at).max().unwrap();
+    let until = last(&done[0]).min(last(&done[1])).mul_f64(0.95);
+    let by_then = |of: &[(StatusCode, Duration)]| of.iter().filter(|(_, at)| *at <= until).count();
+    let (large, small) = (by_then(&done[0]), by_then(&done[1]));
+    let part = large as f64 / (large + small) as f64;
+    assert!((0.75 * 0.97..=0.75 * 1.03).contains(&part), "{large} and {small}: {part:.3}");
+    let workers = house.gateway.app().pools.all()[0].workers();
+    let quota = workers[0].quota.clone().unwrap();
+    assert_eq!(quota.requests, Some((REQUESTS_PER_MINUTE, "header")));
+    assert_eq!(quota.tokens, Some((TOKENS_PER_MINUTE, "header")));
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_openai_states_is_shared_and_used() {
+    shared(Statement::OpenAi, CHAT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_anthropic_states_is_shared_and_used() {
+    shared(Statement::Anthropic, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pools_draw_on_one_account() {
+    let account = account(Statement::OpenAi, None);
+    let (large, small) = (provider("sim", &account), provider("small", &account));
+    let house = house_with(&large.url(), |config| {
+        config.upstreams[0].quota = hosted();
+        config.upstreams[0].slots = None;
+        config.pools[0].capacity = 1000;
+        let second = beside(config, "second", &small.url());
+        config.upstreams.push(second);
+        let mut pool = config.pools[0].clone();
+        pool.name = "second".into();
+        pool.workers = vec!["second".into()];
+        pool.models[0].name = "small".into();
+        config.pools.push(pool);
+    })
+    .await;
+    let key = house.key.clone();
+    let done = flood(&house, CHAT, &[(&key, "sim", 300), (&key, "small", 300)]).await;
+    all_served(&done);
+    few_refused_and_all_used(&account, &done);
+    house.close().await;
+    large.stop().await;
+    small.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_lies_holds_nobody_up_for_long() {
+    for lie in [Lie::RemainingZero, Lie::ResetInAYear, Lie::Negative, Lie::Absurd, Lie::Flapping] {
+        let account = account(Statement::OpenAi, Some(lie));
+        let sim = provider("sim", &account);
+        let house = house_with(&sim.url(), |config| {
+            config.upstreams[0].quota = QuotaConfig {
+                requests_per_minute: Some(REQUESTS_PER_MINUTE),
+                tokens_per_minute: Some(TOKENS_PER_MINUTE),
+                ..hosted()
+            };
+            config.upstreams[0].slots = None;
+        })
+        .await;
+        let key = house.key.clone();
+        let done = flood(&house, CHAT, &[(&key, "sim", 40)]).await;
+        all_served(&done);
+        let took = done[0].iter().map(|(_, at)| *at).max().unwrap();
+        // 40 of them are 40 000 tokens, which an honest provider lets through at once.
+        assert!(took < Duration::from_secs(10), "{lie:?} took {took:?}");
+        house.close().await;
+        sim.stop().await;
+    }
+}
+
+fn small(house: &House) -> crate::support::client::Question {
+    let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
+    post(CHAT, &body).key(&house.key)
+}
+
+fn limited(message: &str, code: &str) -> String {
+    json!({"error": {"message": message, "type": "requests", "code": code}}).to_string()
+}
+
+async fn asking(house: &House) -> tokio::task::JoinHandle<Answer> {
+    let (question, addr) = (small(house), house.gateway.addr());
+    tokio::spawn(async move { question.ask(addr).await })
+}
+
+const GOOD: &str = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":2,"completion_tokens":1}}"#;
+
+#[tokio::test]
+async fn a_request_that_met_a_limit_is_sent_again_and_each_attempt_has_its_row() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(6000), ..hosted() };
+        config.upstreams[0].slots = None;
+    })
+    .await;
+    let asking = asking(&house).await;
+    let call = upstream.call().await;
+    let told = limited(
+        "Rate limit reached for requests. Please try again in 200ms.",
+        "rate_limit_exceeded",
+    );
+    call.answer(429, "application/json", told);
+    let since = Instant::now();
+    let call = upstream.call().await;
+    assert!(since.elapsed() >= Duration::from_millis(150), "{:?}", since.elapsed());
+    call.answer(200, "application/json", GOOD);
+    assert_eq!(asking.await.unwrap().status, StatusCode::OK);
+    let rows = house.rows_soon(2).await;
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            (row.attempt, row.last, row.outcome, row.status, row.code.as_deref(), row.charged)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (1, false, Outcome::Retried, 429, Some("provider_limited"), 0),
+            (2, true, Outcome::Completed, 200, None, 3),
+        ]
+    );
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_limit_that_lasts_is_told_with_when_it_ends() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(6000), ..hosted() };
+        config.pools[0].queue_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let asking = asking(&house).await;
+    let call = upstream.call().await;
+    let told =
+        limited("Rate limit reached for requests. Please try again in 30s.", "rate_limit_exceeded");
+    call.answer(429, "application/json", told);
+    let answer = asking.await.unwrap();
+    assert_eq!(
+        (answer.status, answer.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "provider_limited".into())
+    );
+    let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((28..=30).contains(&after), "{after}");
+    assert!(answer.text().contains("requests"), "{}", answer.text());
+    let worker = &house.gateway.app().pools.all()[0].workers()[0];
+    assert_eq!(worker.state, "paused");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn an_account_that_is_spent_takes_its_worker_out_with_a_reason() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(6000), ..hosted() };
+    })
+    .await;
+    let first = asking(&house).await;
+    let call = upstream.call().await;
+    let told = limited("You exceeded your current quota.", "insufficient_quota");
+    call.answer(429, "application/json", told);
+    let answer = first.await.unwrap();
+    assert_eq!(
+        (answer.status, answer.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "provider_out".into())
+    );
+    assert!(answer.text().contains("insufficient_quota"), "{}", answer.text());
+    let worker = &house.gateway.app().pools.all()[0].workers()[0];
+    assert_eq!(
+        (worker.state, worker.quota.clone().unwrap().out.as_deref()),
+        ("out", Some("insufficient_quota"))
+    );
+    // Nobody else is sent there.
+    let answer = small(&house).ask(house.gateway.addr()).await;
+    assert_eq!(answer.code(), "provider_out");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn what_a_provider_refuses_for_another_reason_is_the_clients() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.upstreams[0].quota = hosted();
+    })
+    .await;
+    let first = asking(&house).await;
+    let told = json!({"error": {"message": "max_tokens is too large", "code": "invalid_value"}});
+    upstream.call().await.answer(400, "application/json", told.to_string());
+    let answer = first.await.unwrap();
+    assert_eq!((answer.status, answer.json()), (StatusCode::BAD_REQUEST, told));
+    let second = asking(&house).await;
+    let told: Value = json!({"error": {
+        "message": "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 41000.",
+        "type": "tokens", "code": "rate_limit_exceeded"
+    }});
+    upstream.call().await.answer(429, "application/json", told.to_string());
+    let answer = second.await.unwrap();
+    assert_eq!(
+        (answer.status, answer.code()),
+        (StatusCode::BAD_REQUEST, "larger_than_quota".into())
+    );
+    assert!(answer.text().contains("41000"), "{}", answer.text());
+    house.close().await;
+}
