@@ -1,6 +1,7 @@
 //! What an experiment leaves behind: three accounts of the same requests, kept by three parties.
 
 use fairgate_core::snapshot::Snapshot;
+use fairgate_sim::AccountCounts;
 use fairgate_store::{Attempt, BudgetLeft, UsageRow};
 
 /// Everything that is judged. Plain data: whoever doubts a bar can doctor it and see the bar fail.
@@ -16,6 +17,8 @@ pub struct Evidence {
     pub sightings: Vec<Sighting>,
     /// How things stood in the end.
     pub aftermath: Aftermath,
+    /// What the provider has let through and refused, where there is one.
+    pub provider: Option<AccountCounts>,
 }
 
 /// One file of the journal.

@@ -5,6 +5,7 @@ mod fairness;
 mod harm;
 mod late;
 mod order;
+mod quota;
 
 use fairgate_core::units::Micros;
 
@@ -85,6 +86,9 @@ fn bars(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
     if let Some((harm, honest)) = harm {
         bars.push(order::no_errors(honest).renamed("no errors without it"));
         bars.extend(harm::no_harm(case, honest, harm));
+    }
+    if let (Some(quota), Some(provider)) = (case.scenario.quota, case.evidence.provider) {
+        bars.extend([quota::few_refused(quota, provider), quota::is_used(case, quota)]);
     }
     bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));
     bars.extend([

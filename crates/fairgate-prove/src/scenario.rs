@@ -1,6 +1,7 @@
 //! The experiments, as values: who asks for what, of which backends, and what is looked at.
 
 mod attack;
+mod quota;
 
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Scenario {
     pub backend: Backend,
     /// A worker that dies on the way.
     pub outage: Option<Outage>,
+    /// The limits of the provider behind the workers, where there is one.
+    pub quota: Option<Quota>,
     /// Whether the tenants have token budgets, larger than they can use. A budget is read before each request is submitted,
     /// in turn with what the ledger writes; so a join takes some milliseconds longer.
     pub budgets: bool,
@@ -174,6 +177,30 @@ pub struct Backend {
     pub fault: Option<Fault>,
 }
 
+/// What a provider lets through.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    /// Requests a minute.
+    pub requests_per_minute: u64,
+    /// Tokens a minute, input and output together.
+    pub tokens_per_minute: u64,
+    /// How long these may be saved up.
+    pub burst: Duration,
+    /// What its answers say about them.
+    pub states: States,
+    /// For how many seconds of them the gateway saves up.
+    pub burst_seconds: u64,
+}
+
+/// What a provider's answers say about its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum States {
+    /// Headers as OpenAI's.
+    OpenAi,
+    /// Nothing.
+    Nothing,
+}
+
 /// A worker that dies and comes back. When, is told by the progress of the tenant with the fewest grants.
 #[derive(Clone, Copy, Debug)]
 pub struct Outage {
@@ -312,6 +339,7 @@ impl Pace {
 pub fn scenarios(pace: Pace) -> Vec<Scenario> {
     let mut all = published(pace);
     all.extend(attack::attacks(pace));
+    all.extend(quota::quotas(pace));
     all
 }
 
@@ -352,6 +380,7 @@ impl Scale {
             tenants,
             backend: self.backend.clone(),
             outage: None,
+            quota: None,
             budgets: false,
             gain: None,
             harm: None,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fairgate_gateway::pools::PoolHandle;
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_runtime::Closed;
-use fairgate_sim::Sim;
+use fairgate_sim::{Account, Sim, SimOptions};
 use fairgate_store::{KeyHash, Secret, Store, StoreOptions};
 
 use self::setup::{POOL, journal_folder};
@@ -23,6 +23,7 @@ use crate::scenario::Scenario;
 /// Everything that clients ask.
 pub(crate) struct World {
     backends: Vec<Backend>,
+    account: Option<Arc<Account>>,
     gateway: Gateway,
     /// By tenant.
     keys: Vec<Vec<Secret>>,
@@ -46,8 +47,9 @@ impl World {
     pub(crate) async fn start(scenario: &Scenario, folder: &Path) -> Result<Self, ProveError> {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut backends = Vec::new();
+        let account = scenario.quota.map(setup::account);
         for (name, _) in &scenario.backend.workers {
-            let sim = start_sim(name, any_port, scenario)?;
+            let sim = start_sim(name, any_port, scenario, account.clone())?;
             backends.push(Backend { name, address: sim.addr(), sim: Some(sim) });
         }
         let addresses: Vec<SocketAddr> = backends.iter().map(|backend| backend.address).collect();
@@ -63,7 +65,7 @@ impl World {
             Gateway::start(options).await.map_err(|error| failed("did not start", error))?;
         let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();
         let folder = folder.to_owned();
-        Ok(Self { backends, gateway, keys, tenants, folder, store_url })
+        Ok(Self { backends, account, gateway, keys, tenants, folder, store_url })
     }
 
     /// Where clients connect.
@@ -99,7 +101,8 @@ impl World {
     pub(crate) fn revive(&mut self, worker: &str, scenario: &Scenario) -> Result<(), ProveError> {
         let backend = self.backends.iter_mut().find(|backend| backend.name == worker);
         if let Some(backend) = backend {
-            backend.sim = Some(start_sim(backend.name, backend.address, scenario)?);
+            let account = self.account.clone();
+            backend.sim = Some(start_sim(backend.name, backend.address, scenario, account)?);
         }
         Ok(())
     }
@@ -123,6 +126,7 @@ impl World {
             last: Some(last),
             ledger: ledger::read(&self.store_url, &self.tenants).await?,
             sightings: Vec::new(),
+            provider: self.account.map(|account| account.counts()),
             aftermath: Aftermath {
                 in_flight: live.in_flight,
                 waiting: live.waiting,
@@ -137,8 +141,9 @@ fn start_sim(
     worker: &'static str,
     address: SocketAddr,
     scenario: &Scenario,
+    account: Option<Arc<Account>>,
 ) -> Result<Sim, ProveError> {
-    let options = setup::model(scenario, worker);
+    let options = SimOptions { account, ..setup::model(scenario, worker) };
     let sim =
         Sim::start(address, options).map_err(|source| ProveError::Backend { worker, source })?;
     sim.set_fault(scenario.backend.fault);

@@ -2,17 +2,18 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairgate_config::{BreakerConfig, Config, HealthConfig, JournalConfig};
+use fairgate_config::{BreakerConfig, Config, HealthConfig, JournalConfig, QuotaConfig};
 use fairgate_journal::parse_policy;
-use fairgate_sim::{OutputLength, SimOptions};
+use fairgate_sim::{Account, AccountOptions, OutputLength, SimOptions, Statement};
 use fairgate_store::{Budget, Change, Limits, Period, Secret, Store, UnixMicros};
 
 use super::failed;
 use crate::client::MODEL;
 use crate::error::ProveError;
-use crate::scenario::{Level, Policy, Scenario, Tenant};
+use crate::scenario::{Level, Policy, Quota, Scenario, States, Tenant};
 
 /// The one pool.
 pub(super) const POOL: &str = "sim";
@@ -58,6 +59,14 @@ pub(super) fn config(
         upstream.name = (*name).to_owned();
         upstream.url = url(address)?;
         upstream.slots = Some(*slots);
+        if let Some(quota) = scenario.quota {
+            upstream.quota = QuotaConfig {
+                account: Some("provider".to_owned()),
+                requests_per_minute: None,
+                tokens_per_minute: None,
+                burst_seconds: quota.burst_seconds,
+            };
+        }
         if scenario.outage.is_some() {
             upstream.breaker = BreakerConfig { failures: 1, open_for: Duration::from_millis(250) };
             upstream.health = Some(HealthConfig {
@@ -78,6 +87,20 @@ pub(super) fn config(
         pool.workers = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     }
     Ok(config)
+}
+
+/// A provider's account.
+pub(super) fn account(quota: Quota) -> Arc<Account> {
+    Account::new(AccountOptions {
+        requests_per_minute: Some(quota.requests_per_minute),
+        tokens_per_minute: Some(quota.tokens_per_minute),
+        burst: quota.burst,
+        statement: match quota.states {
+            States::OpenAi => Statement::OpenAi,
+            States::Nothing => Statement::Nothing,
+        },
+        ..AccountOptions::default()
+    })
 }
 
 /// The pool's policy, as in a file.

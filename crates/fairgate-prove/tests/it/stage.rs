@@ -318,6 +318,7 @@ impl<'a> Stage<'a> {
             ledger: Ledger { rows: self.rows, sums, budgets, reservations_left: 0 },
             sightings: self.sightings,
             aftermath: Aftermath::default(),
+            provider: None,
         }
     }
 }

@@ -1,0 +1,78 @@
+//! A hosted provider's quota, shared by two tenants.
+//!
+//! The provider's limits are 1 200 requests and 400 000 tokens a minute, saved up for a minute. Where a minute is too long,
+//! time is ten times as fast: limits are ten times as high, and saved up for a tenth as long.
+
+use std::time::Duration;
+
+use super::{Ask, Backend, Joins, Length, Manner, Pace, Quota, Scale, Scenario, States};
+
+/// How many may be in flight: as many as want to, since the quota decides.
+const CAPACITY: u64 = 400;
+
+pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
+    let faster = if pace == Pace::Long { 1 } else { 10 };
+    let scale = scale(pace);
+    let quota = Quota {
+        requests_per_minute: 1200 * faster,
+        tokens_per_minute: 400_000 * faster,
+        burst: Duration::from_secs(60 / faster),
+        states: States::OpenAi,
+        burst_seconds: 10 / faster,
+    };
+    let scenario = Scenario {
+        capacity: CAPACITY,
+        quota: Some(quota),
+        ..scale.scenario(
+            "quota",
+            "weights 300 and 100: a provider states its limits in headers",
+            vec![
+                scale.tenant("chatbot", "chatbot", 300, Joins::AtSaturation),
+                scale.tenant("api-batch", "api", 100, Joins::First),
+            ],
+        )
+    };
+    let mut all = vec![scenario.clone()];
+    // What nobody states is learned, which takes a minute however fast the provider is.
+    if pace == Pace::Long {
+        all.push(Scenario {
+            name: "quota-unstated",
+            title: "weights 300 and 100: a provider says nothing about its limits",
+            quota: Some(Quota { states: States::Nothing, ..quota }),
+            ..scenario
+        });
+    }
+    all
+}
+
+fn scale(pace: Pace) -> Scale {
+    let (alone, overlap, grants_min) = match pace {
+        Pace::Quick => (500, 4000, 60),
+        Pace::Normal => (1000, 6000, 80),
+        // A minute until what is saved up is used or the rate is learned, and a minute of it.
+        Pace::Long => (60_000, 60_000, 80),
+    };
+    Scale {
+        clients: 96,
+        backend: Backend {
+            workers: vec![("hosted", CAPACITY)],
+            prefill_base: Duration::from_millis(5),
+            prefill_per_token: Duration::ZERO,
+            decode_per_token: Duration::from_micros(20),
+            fault: None,
+        },
+        ask: Ask {
+            prompt_tokens: 500,
+            output_tokens: (450, 500),
+            max_tokens: 500,
+            manner: Manner::Honest,
+        },
+        huge: 1,
+        length: Length {
+            alone: Duration::from_millis(alone),
+            overlap: Duration::from_millis(overlap),
+            grants_min,
+            overlap_max: Duration::from_secs(300),
+        },
+    }
+}
