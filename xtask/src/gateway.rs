@@ -174,3 +174,17 @@ fn node_modules(root: &Path, name: &str, source: &str) -> Result<NodeModules, Re
     ]);
     Ok(NodeModules { modules, steps })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soak_is_built_before_it_is_run() {
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
+        assert!(soak_steps(root, &["--seed", "7"]).is_ok_and(|steps| steps.len() >= 2));
+        assert!(short_soak_steps_alone(root).len() >= 2);
+        assert_eq!(short_soak_steps(root).len(), 1, "the tests have built what it needs");
+    }
+}
