@@ -13,6 +13,7 @@ mod framing;
 mod health;
 mod lane;
 mod lanes;
+mod status;
 mod watch;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(crate) use self::complaints::Cause;
 pub(crate) use self::condition::{Condition, Epoch, Standing};
 pub(crate) use self::failure::{Blame, Failure, FailureKind};
 pub(crate) use self::lanes::LaneBody;
+pub(crate) use self::status::StatusClass;
 pub(crate) use self::watch::{Employer, Watcher};
 
 use self::complaints::Complaints;
@@ -138,12 +140,7 @@ impl Upstream {
         });
         let cause = match &answered {
             Err(failure) => Some(Cause::Failed(failure.kind)),
-            Ok(answer) => match answer.status().as_u16() {
-                401 | 403 => Some(Cause::Failed(FailureKind::Credentials)),
-                100..=199 | 300..=399 => Some(Cause::Failed(FailureKind::Redirect)),
-                status @ 500.. => Some(Cause::Answered(status)),
-                _ => None,
-            },
+            Ok(answer) => StatusClass::complaint(answer.status().as_u16()),
         };
         if let Some(cause) = cause {
             self.complain(cause);

@@ -6,21 +6,23 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_dialect::{Framing, Meter};
+use fairgate_dialect::{Framing, Measured, Meter};
 use fairgate_store::Outcome;
 use http::StatusCode;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::passage::{End, Passage, Used};
+use super::bill::Used;
+use super::passage::{Arrival, End, Passage};
 use crate::recording::Recording;
 use crate::refusal::{self, Refusal};
 use crate::reply::{BrokenOff, length};
-use crate::upstream::{Blame, Cause, Failure, FailureKind, LaneBody};
+use crate::upstream::{Blame, Cause, Failure, FailureKind, LaneBody, StatusClass};
 
 /// How much of an answer in one piece is held back until all of it is there, in bytes.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
@@ -29,11 +31,15 @@ const AHEAD_BYTES_MAX: usize = 1 << 20;
 /// How much is read of an answer whose client left after its last text: usage comes within it, or not at all.
 const REST_BYTES_MAX: usize = 64 << 10;
 
-/// The body of an answer.
+/// The body of an answer. Mostly its request is in flight. Where a retry found no other worker, this is the answer of an
+/// earlier attempt, and the request is in flight no more. Once the request has ended, what comes only passes through.
 pub(super) struct Answer {
     passage: Box<Passage>,
+    /// The name of its upstream; `-` for an earlier attempt's answer.
+    worker: Arc<str>,
     body: LaneBody,
     status: StatusCode,
+    class: StatusClass,
     framing: Framing,
     /// How many bytes of the upstream's body are to come, where it said.
     to_come: Option<u64>,
@@ -44,8 +50,6 @@ pub(super) struct Answer {
     /// The end, which goes to the client once the row is written.
     end: Vec<Bytes>,
     flow: Flow,
-    /// Whether the request has ended; what comes after that only passes through.
-    settled: bool,
     /// Whether the client has been given the head.
     head_given: bool,
     /// How many bytes are still read for a client that has left.
@@ -80,23 +84,30 @@ impl Answer {
         deadlines: Deadlines,
     ) -> Self {
         let to_come = body.length();
-        let input = passage.expected.map_or(0, |expected| expected.input);
-        if let Some(flight) = &mut passage.flight
-            && status.is_success()
-        {
-            flight.meter = Some(Meter::new(passage.route, framing, hide_usage, input));
-        }
+        let class = StatusClass::of(status.as_u16());
+        let worker = match passage.in_flight() {
+            Some(mut in_flight) => {
+                if class == StatusClass::Success {
+                    let (route, input) = (in_flight.arrival().route, in_flight.expected.input);
+                    let meter = Meter::new(route, framing, hide_usage, input);
+                    in_flight.flight.meter = Some(meter);
+                }
+                in_flight.flight.worker.upstream.name.clone()
+            }
+            None => "-".into(),
+        };
         let mut made = Self {
             passage,
+            worker,
             body,
             status,
+            class,
             framing,
             to_come,
             out: VecDeque::new(),
             recording: None,
             end: Vec::new(),
             flow: Flow::Flowing,
-            settled: false,
             head_given: false,
             rest: REST_BYTES_MAX,
             clock: Clock { deadlines, waits_since: None, sleep: None },
@@ -107,6 +118,11 @@ impl Answer {
         made
     }
 
+    /// Whether the request has ended.
+    fn is_settled(&self) -> bool {
+        self.passage.has_ended()
+    }
+
     /// From now on the client knows the status.
     pub(super) fn head_given(mut self) -> Self {
         self.head_given = true;
@@ -115,7 +131,7 @@ impl Answer {
 
     /// Its time is up, and nobody reads it. The row, where it had not ended.
     pub(super) fn give_up(&mut self) -> Option<Recording> {
-        if !self.settled {
+        if !self.is_settled() {
             self.fail(FailureKind::TotalTimeout);
         }
         self.body.hang_up();
@@ -125,10 +141,9 @@ impl Answer {
     /// There is something for its client, who has not come for it in time and is taken for gone. The row, where the answer
     /// had not ended.
     pub(super) fn leave(&mut self) -> Option<Recording> {
-        if !self.settled {
+        if !self.is_settled() {
             let refusal = self.refusal(FailureKind::IdleTimeout);
             self.recording = Some(self.passage.leave(Used::SoFar));
-            self.settled = true;
             self.out.clear();
             self.end.clear();
             self.flow = Flow::Broken(Box::new(refusal));
@@ -144,9 +159,9 @@ impl Answer {
     }
 
     /// Whether the model has said its last word, and only what it used is to come.
-    pub(super) fn lacks_usage_only(&self) -> bool {
-        let meter = self.passage.flight.as_ref().and_then(|flight| flight.meter.as_ref());
-        !self.settled && meter.is_some_and(Meter::has_finished)
+    pub(super) fn lacks_usage_only(&mut self) -> bool {
+        let in_flight = self.passage.in_flight();
+        in_flight.is_some_and(|one| one.flight.meter.as_ref().is_some_and(Meter::has_finished))
     }
 
     /// Reads on for nobody: ready when the answer has ended, or will not tell what it used.
@@ -154,7 +169,7 @@ impl Answer {
         // Whatever was there for it, nobody comes for it any more.
         self.out.clear();
         loop {
-            if self.settled || self.rest == 0 || !matches!(self.flow, Flow::Flowing) {
+            if self.is_settled() || self.rest == 0 || !matches!(self.flow, Flow::Flowing) {
                 return Poll::Ready(());
             }
             let polled = self.poll_until(cx, 1);
@@ -166,8 +181,7 @@ impl Answer {
 
     /// Its client has left, after its last text. The row.
     pub(super) fn left_at_the_end(&mut self) -> Option<Recording> {
-        if !self.settled {
-            self.settled = true;
+        if !self.is_settled() {
             self.recording = Some(self.passage.leave(Used::Expected));
         }
         self.body.hang_up();
@@ -198,7 +212,7 @@ impl Answer {
                 }
             }
             // The end of a document may be there before all that was announced.
-            if self.settled && !self.end.is_empty() {
+            if self.is_settled() && !self.end.is_empty() {
                 self.out.extend(self.end.drain(..));
                 continue;
             }
@@ -206,7 +220,7 @@ impl Answer {
                 return Poll::Ready(());
             }
             match self.body.poll_chunk(cx) {
-                Poll::Ready(Some(Ok(_))) if !self.settled && self.clock.is_over() => {
+                Poll::Ready(Some(Ok(_))) if !self.is_settled() && self.clock.is_over() => {
                     self.fail(FailureKind::TotalTimeout);
                 }
                 Poll::Ready(Some(Ok(chunk))) => {
@@ -217,7 +231,7 @@ impl Answer {
                 Poll::Ready(None) => self.finish(),
                 Poll::Pending => match ready!(self.clock.poll_late(cx)) {
                     // After its end only the connection is waited for.
-                    _ if self.settled => self.flow = Flow::Over,
+                    _ if self.is_settled() => self.flow = Flow::Over,
                     late => self.fail(late),
                 },
             }
@@ -262,42 +276,50 @@ impl Answer {
         if let Some(to_come) = &mut self.to_come {
             *to_come = to_come.saturating_sub(length(chunk.len()));
         }
-        let all_here = self.to_come == Some(0);
-        match self.passage.meter() {
-            Some(meter) => {
-                let passed = meter.pass(chunk);
-                if passed.first_token {
-                    self.passage.first_token();
-                }
-                self.out.extend(passed.forward);
-                self.end.extend(passed.end);
-                // A document is whole when all that was announced is there, a stream when it says so.
-                let may_end =
-                    self.framing == Framing::Sse || matches!(self.to_come, None | Some(0));
-                if passed.terminal && may_end {
-                    self.settle();
-                } else if !all_here {
-                    self.passage.note_used(passed.first_token);
-                }
-            }
-            // An error, or what follows an answer's end.
-            None => {
-                self.passage.first_token();
-                match all_here && !self.settled {
-                    true => self.end.push(chunk),
-                    false => self.out.push_back(chunk),
-                }
-            }
+        if self.is_settled() {
+            self.out.push_back(chunk);
+        } else {
+            self.meter(chunk);
         }
-        if all_here {
+        if self.to_come == Some(0) {
             self.finish();
         }
     }
 
+    /// Measures a chunk, and sorts it into what may go to the client now and what only with the end.
+    fn meter(&mut self, chunk: Bytes) {
+        let Some(mut in_flight) = self.passage.in_flight() else { return self.pass_error(chunk) };
+        let Some(meter) = &mut in_flight.flight.meter else {
+            in_flight.first_token();
+            return self.pass_error(chunk);
+        };
+        let passed = meter.pass(chunk);
+        // A document is whole when all that was announced is there, a stream when it says so.
+        let may_end = self.framing == Framing::Sse || matches!(self.to_come, None | Some(0));
+        let measured = (passed.terminal && may_end).then(|| meter.measured());
+        if passed.first_token {
+            in_flight.first_token();
+        }
+        if measured.is_none() && self.to_come != Some(0) {
+            in_flight.note_used(passed.first_token);
+        }
+        self.out.extend(passed.forward);
+        self.end.extend(passed.end);
+        if let Some(measured) = measured {
+            self.settle(measured);
+        }
+    }
+
+    /// A piece of an error, which goes through as it is; the last one with the end.
+    fn pass_error(&mut self, chunk: Bytes) {
+        match self.to_come == Some(0) {
+            true => self.end.push(chunk),
+            false => self.out.push_back(chunk),
+        }
+    }
+
     /// The answer has come to its end, as its own words say.
-    fn settle(&mut self) {
-        let Some(meter) = self.passage.meter() else { return };
-        let measured = meter.measured();
+    fn settle(&mut self, measured: Measured) {
         let (outcome, code) = match measured.complete {
             true => (Outcome::Completed, None),
             false => (Outcome::UpstreamError, Some("upstream_failed")),
@@ -308,17 +330,15 @@ impl Answer {
     /// The upstream's body has ended.
     fn finish(&mut self) {
         self.flow = Flow::Over;
-        if self.settled {
+        if self.is_settled() {
             return;
         }
-        let Some(meter) = self.passage.meter() else {
-            // Answered with an error, which goes through as it is.
-            if self.status.is_client_error() {
-                self.passage.praise_worker();
+        let Some(mut in_flight) = self.passage.in_flight() else { return self.end_with_error() };
+        let Some(meter) = &mut in_flight.flight.meter else {
+            if matches!(self.class, StatusClass::ClientError | StatusClass::Busy) {
+                in_flight.praise_worker();
             }
-            let code = Some("upstream_status");
-            self.close(self.status, Outcome::UpstreamError, code, Used::SoFar);
-            return;
+            return self.end_with_error();
         };
         let (rest, measured) = meter.finish();
         self.end.extend(rest);
@@ -329,8 +349,14 @@ impl Answer {
         }
     }
 
+    /// Answered with an error, which went through as it is.
+    fn end_with_error(&mut self) {
+        let code = Some("upstream_status");
+        self.close(self.status, Outcome::UpstreamError, code, Used::SoFar);
+    }
+
     fn fail(&mut self, kind: FailureKind) {
-        if self.settled {
+        if self.is_settled() {
             // Whatever the upstream does after its answer's end, the answer was whole, unless its length was announced.
             self.flow = match self.to_come {
                 Some(1..) => Flow::Broken(Box::new(self.refusal(kind))),
@@ -344,18 +370,19 @@ impl Answer {
     /// The answer ends where it should not: a stream with an event that says so, anything else with its connection, or
     /// with an error of its own where the client has seen nothing yet.
     fn break_off(&mut self, kind: FailureKind, used: Used) {
-        match kind {
-            FailureKind::Reset | FailureKind::Incomplete => self.passage.lost(),
-            _ => self.passage.blame(Blame::Unknown),
-        }
-        if let Some(flight) = &self.passage.flight {
-            flight.worker.upstream.complain(Cause::Failed(kind));
+        // An earlier attempt's worker was judged when that attempt ended.
+        if let Some(mut in_flight) = self.passage.in_flight() {
+            match kind {
+                FailureKind::Reset | FailureKind::Incomplete => in_flight.lost(),
+                _ => in_flight.blame(Blame::Unknown),
+            }
+            in_flight.flight.worker.upstream.complain(Cause::Failed(kind));
         }
         let refusal = self.refusal(kind);
         let status = if self.head_given { self.status } else { refusal.problem.status };
         self.close(status, refusal.outcome, Some(refusal.problem.code), used);
-        if self.framing == Framing::Sse && self.status.is_success() {
-            self.end.push(refusal.problem.event(self.passage.route, &self.passage.id));
+        if self.framing == Framing::Sse && self.class == StatusClass::Success {
+            self.end.push(self.event(&refusal));
             self.flow = Flow::Over;
             return;
         }
@@ -372,8 +399,8 @@ impl Answer {
         let refusal = refusal::unrecorded();
         self.end.clear();
         self.body.hang_up();
-        if self.framing == Framing::Sse && self.status.is_success() {
-            self.out.push_back(refusal.problem.event(self.passage.route, &self.passage.id));
+        if self.framing == Framing::Sse && self.class == StatusClass::Success {
+            self.out.push_back(self.event(&refusal));
             self.flow = Flow::Over;
             return;
         }
@@ -383,11 +410,14 @@ impl Answer {
         self.flow = Flow::Broken(Box::new(refusal));
     }
 
+    /// What a stream ends with that breaks off.
+    fn event(&self, refusal: &Refusal) -> Bytes {
+        let Arrival { route, id, .. } = &self.passage.arrival;
+        refusal.problem.event(*route, id)
+    }
+
     fn refusal(&self, kind: FailureKind) -> Refusal {
-        let flight = self.passage.flight.as_ref();
-        let worker =
-            flight.map_or_else(|| "-".into(), |flight| flight.worker.upstream.name.clone());
-        Refusal::from(&Failure { kind, worker })
+        Refusal::from(&Failure { kind, worker: self.worker.clone() })
     }
 
     fn close(
@@ -397,9 +427,8 @@ impl Answer {
         code: Option<&'static str>,
         used: Used,
     ) {
-        self.settled = true;
         let end = End { status: status.as_u16(), outcome, code, used };
-        self.recording = Some(self.passage.end(end));
+        self.recording = Some(self.passage.end(&end));
     }
 }
 

@@ -5,7 +5,8 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_dialect::{Dialect, Route};
 use http::{HeaderMap, HeaderName};
 
-use super::passage::Passage;
+use super::passage::Arrival;
+use super::stage::Routed;
 use crate::identity::Caller;
 use crate::pools::Setup;
 use crate::refusal::{self, Refusal};
@@ -72,20 +73,25 @@ pub(super) fn check_model(
 
 /// Who the core takes the request to belong to. What clients name themselves is handed on only where the policy shares
 /// by it. Without such names this costs a reference count: who the caller is was put together when its key was read.
-pub(super) fn attributes(passage: &Passage, setup: &Setup, class: Option<&str>) -> Attributes {
-    let caller = &passage.caller;
+pub(super) fn attributes(
+    arrival: &Arrival,
+    routed: &Routed,
+    setup: &Setup,
+    class: Option<&str>,
+) -> Attributes {
+    let caller = &arrival.caller;
     let class = class.filter(|_| setup.by_class);
     let of_class = class.and_then(|class| caller.classes.iter().find(|(name, _)| *name == *class));
     let attributes = of_class.map_or(&caller.attributes, |(_, attributes)| attributes);
-    let flow = |by, name: &Option<Box<str>>, shared_by| match (name, &passage.pool, shared_by) {
-        (Some(name), Some(pool), true) => {
-            let max = passage.app.config.load().limits.names_per_key_max;
-            Some(Box::from(pool.names.flow(&caller.key, by, name, max)))
+    let flow = |by, name: &Option<Box<str>>, shared_by| match (name, shared_by) {
+        (Some(name), true) => {
+            let max = arrival.app.config.load().limits.names_per_key_max;
+            Some(Box::from(routed.pool.names.flow(&caller.key, by, name, max)))
         }
         _ => None,
     };
-    let agent: Option<Box<str>> = flow(Attribute::Agent, &passage.agent, setup.by_agent);
-    let session: Option<Box<str>> = flow(Attribute::Session, &passage.session, setup.by_session);
+    let agent: Option<Box<str>> = flow(Attribute::Agent, &routed.agent, setup.by_agent);
+    let session: Option<Box<str>> = flow(Attribute::Session, &routed.session, setup.by_session);
     if agent.is_none() && session.is_none() {
         return attributes.clone();
     }

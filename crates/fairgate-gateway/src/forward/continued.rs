@@ -37,15 +37,9 @@ pub(super) fn tokens_behind(
 }
 
 /// Remembers under which ids the upstream keeps an answer, and what is behind them now.
-pub(super) fn remember(
-    app: &App,
-    caller: &Caller,
-    ask: Option<&Ask>,
-    meter: Option<&Meter>,
-    usage: Usage,
-) {
+pub(super) fn remember(app: &App, caller: &Caller, ask: &Ask, meter: Option<&Meter>, usage: Usage) {
     let response = meter.and_then(Meter::response_id);
-    let conversation = ask.and_then(|ask| ask.conversation.as_deref()).filter(|_| meter.is_some());
+    let conversation = ask.conversation.as_deref().filter(|_| meter.is_some());
     if response.is_none() && conversation.is_none() {
         return;
     }

@@ -1,15 +1,18 @@
-//! What to make of what an upstream did: the one place where its statuses and failures are told apart, and where it is
-//! decided whether another worker may try.
+//! The retry policy: what to make of what an upstream did, and whether another worker may try. What a status means is in
+//! `upstream/status.rs`, what a failure means in `upstream/failure.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_dialect::Dialect;
 use http::Response;
 use tokio::time::Instant;
 
-use super::passage::Passage;
+use super::passage::In;
+use super::stage::InFlight;
+use crate::pools::PoolHandle;
 use crate::refusal::Refusal;
-use crate::upstream::{Blame, Failure, FailureKind, LaneBody, Standing};
+use crate::upstream::{Blame, Failure, LaneBody, Standing, StatusClass};
 
 /// A request that has failed on so many workers is taken to be the cause, and not tried again.
 const FAILURES_MAX: u8 = 2;
@@ -45,40 +48,40 @@ pub(super) struct Retry {
 }
 
 pub(super) fn judge(
-    passage: &mut Passage,
+    in_flight: &mut In<'_, InFlight>,
     answered: Result<Response<LaneBody>, Failure>,
 ) -> Verdict {
     let answer = match answered {
         Ok(answer) => answer,
-        Err(failure) => return failed(passage, &failure),
+        Err(failure) => return failed(in_flight, &failure),
     };
-    let worker = passage.flight.as_ref().map(|flight| flight.worker.upstream.name.clone());
-    let as_failure = |kind| Failure { kind, worker: worker.unwrap_or_else(|| "-".into()) };
     let status = answer.status().as_u16();
     let retry = Some(Retry { code: "upstream_status", status });
-    match status {
-        401 | 403 => failed(passage, &as_failure(FailureKind::Credentials)),
-        100..=199 | 300..=399 => failed(passage, &as_failure(FailureKind::Redirect)),
-        500 | 502 | 503 | 504 => {
-            passage.blame(Blame::Unknown);
+    match StatusClass::of(status) {
+        StatusClass::Failed(kind) => {
+            let worker = in_flight.flight.worker.upstream.name.clone();
+            failed(in_flight, &Failure { kind, worker })
+        }
+        StatusClass::Unwell => {
+            in_flight.blame(Blame::Unknown);
             Verdict { answer: Ok(answer), retry }
         }
-        429 => {
-            passage.answered();
-            passage.not_taken();
+        StatusClass::Busy => {
+            in_flight.flight.answered();
+            in_flight.flight.not_taken();
             Verdict { answer: Ok(answer), retry }
         }
-        _ => {
-            passage.answered();
+        StatusClass::Success | StatusClass::ClientError | StatusClass::ServerError => {
+            in_flight.flight.answered();
             Verdict { answer: Ok(answer), retry: None }
         }
     }
 }
 
-fn failed(passage: &mut Passage, failure: &Failure) -> Verdict {
-    passage.blame(failure.kind.blame());
+fn failed(in_flight: &mut In<'_, InFlight>, failure: &Failure) -> Verdict {
+    in_flight.blame(failure.kind.blame());
     if failure.kind.is_unreached() {
-        passage.not_taken();
+        in_flight.flight.not_taken();
     }
     let refusal = Refusal::from(failure);
     let retry = Retry { code: refusal.problem.code, status: refusal.problem.status.as_u16() };
@@ -86,20 +89,19 @@ fn failed(passage: &mut Passage, failure: &Failure) -> Verdict {
 }
 
 /// Whether another worker could try and is well. Without one, a retry would only turn the error into "no worker".
-pub(super) fn may_retry(passage: &Passage, tried: &Tried) -> bool {
+pub(super) fn may_retry(in_flight: &In<'_, InFlight>, tried: &Tried) -> bool {
     if tried.failures + 1 >= FAILURES_MAX {
         return false;
     }
-    let Some(pool) = &passage.pool else { return false };
-    let setup = pool.setup();
-    let dialect = passage.route.dialect();
+    let setup = in_flight.pool.setup();
+    let dialect = in_flight.arrival().route.dialect();
     let left = setup.workers.iter().any(|worker| {
         let upstream = &worker.upstream;
         upstream.speaks(dialect)
             && !tried.workers.contains(&upstream.name)
             && upstream.condition.standing() == Standing::Up
     });
-    left && passage.attempt <= setup.config.retries
+    left && in_flight.attempt <= setup.config.retries
 }
 
 /// Whether the pool has said that there is no worker, or none that is well.
@@ -108,9 +110,12 @@ pub(super) fn is_for_want_of_workers(refusal: &Refusal) -> bool {
 }
 
 /// How long until a worker that is unwell is tried again. Nothing drains meanwhile, so the pool's pace says nothing.
-pub(super) fn until_one_is_tried(passage: &Passage, tried: &[Arc<str>]) -> Duration {
-    let Some(pool) = &passage.pool else { return Duration::ZERO };
-    let (setup, dialect) = (pool.setup(), passage.route.dialect());
+pub(super) fn until_one_is_tried(
+    pool: &PoolHandle,
+    dialect: Dialect,
+    tried: &[Arc<str>],
+) -> Duration {
+    let setup = pool.setup();
     let left = setup.workers.iter().map(|worker| &worker.upstream);
     let left = left.filter(|one| one.speaks(dialect) && !tried.contains(&one.name));
     let soonest = left.filter_map(|upstream| upstream.condition.tried_again_at()).min();

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use http::uri::PathAndQuery;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
-use super::{Cause, FailureKind, Outgoing, Upstream};
+use super::{Cause, FailureKind, Outgoing, StatusClass, Upstream};
 
 /// How much of a health check's answer is read, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -60,7 +60,9 @@ pub(super) async fn probe(upstream: Arc<Upstream>) {
         let well = match checked {
             Ok(()) => true,
             // It is there and answers, if only with "not found".
-            Err(Cause::Answered(status)) => status < 500 && upstream.config.health.is_none(),
+            Err(Cause::Answered(status)) => {
+                !StatusClass::of(status).is_server_fault() && upstream.config.health.is_none()
+            }
             Err(Cause::Failed(_)) => false,
         };
         let cause = checked.err().map(|cause| cause.to_string());

@@ -1,0 +1,220 @@
+//! One attempt on one worker: from the grant of its slot until the slot is given back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairgate_core::units::Tokens;
+use fairgate_dialect::{Ask, Meter};
+use fairgate_runtime::Permit;
+use fairgate_store::Outcome;
+
+use super::bill::{Bill, Used, is_whole};
+use super::continued;
+use super::passage::{Arrival, End};
+use super::settlement::Flown;
+use super::stage::{Accepted, Routed};
+use crate::in_flight::OneInFlight;
+use crate::pools::{PoolHandle, Worker};
+use crate::upstream::{Blame, Epoch};
+
+/// An attempt that has its slot.
+pub(super) struct Flight {
+    permit: Permit,
+    pub(super) worker: Arc<Worker>,
+    _counted: OneInFlight,
+    epoch: Epoch,
+    sent: Sent,
+    /// What measures the answer, once a good one has begun.
+    pub(super) meter: Option<Meter>,
+    /// When the first token came, counted from the request's arrival.
+    first_token: Option<Duration>,
+    /// Since when it has had its slot.
+    since: Instant,
+    fault: Fault,
+}
+
+/// Whether anything may have reached the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    No,
+    /// With a lower output cap than it asked for, where it waited long.
+    Yes {
+        brownout: bool,
+    },
+}
+
+/// Why an attempt that failed is not, or not all, its caller's to pay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// There is no such reason.
+    None,
+    /// The worker lost it: the scheduler counts its time in the slot, and no budget pays for it.
+    Worker,
+    /// The worker was not reached, or took nothing on: nothing was used.
+    NotTaken,
+}
+
+impl Flight {
+    pub(super) fn new(permit: Permit, worker: Arc<Worker>) -> Self {
+        let epoch = worker.upstream.condition.epoch();
+        let counted = worker.in_flight.one();
+        Self {
+            permit,
+            worker,
+            _counted: counted,
+            epoch,
+            sent: Sent::No,
+            meter: None,
+            first_token: None,
+            since: Instant::now(),
+            fault: Fault::None,
+        }
+    }
+
+    /// Whether it waited longer than the pool's brownout wait.
+    pub(super) fn waited_long(&self) -> bool {
+        self.permit.brownout() == Some(true)
+    }
+
+    /// From now on something may have reached the upstream.
+    pub(super) fn sent(&mut self, brownout: bool) {
+        self.sent = Sent::Yes { brownout };
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent != Sent::No
+    }
+
+    pub(super) fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// How long it has had its slot.
+    pub(super) fn held(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Whether its worker's circuit has changed since it was sent.
+    pub(super) fn has_broken(&self) -> bool {
+        self.worker.upstream.condition.epoch() != self.epoch
+    }
+
+    /// The head of an answer has come.
+    pub(super) fn answered(&self) {
+        self.worker.upstream.condition.answers(self.epoch);
+    }
+
+    /// The first token of an answer has come: the first text, tool call or reasoning of a stream, the first byte of any
+    /// other body. Engines send an empty event at once, which says nothing of how long the client waits for words.
+    pub(super) fn first_token(&mut self, since_arrival: Duration) {
+        self.first_token.get_or_insert(since_arrival);
+    }
+
+    /// Notes what would be charged if the caller left now.
+    pub(super) fn note_used(&mut self, pool: &PoolHandle, first_token: bool) {
+        let setup = pool.setup();
+        if let Some(meter) = &self.meter {
+            self.permit.note_used(Tokens(setup.weights.charge(meter.so_far())));
+        }
+        if first_token && setup.tells_first_token {
+            self.permit.first_token();
+        }
+    }
+
+    pub(super) fn blame(&mut self, blame: Blame, tenant: &str) {
+        let condition = &self.worker.upstream.condition;
+        match blame {
+            Blame::Worker => {
+                condition.unreachable(self.epoch);
+            }
+            Blame::Unknown => condition.failed(self.epoch, tenant),
+            Blame::Nobody => {}
+        }
+        if blame != Blame::Unknown {
+            self.fault = Fault::Worker;
+        }
+    }
+
+    pub(super) fn lost(&mut self, tenant: &str) {
+        self.blame(Blame::Unknown, tenant);
+        self.fault = Fault::Worker;
+    }
+
+    /// Says that the worker was not reached, or has refused to take it on now.
+    pub(super) fn not_taken(&mut self) {
+        self.fault = Fault::NotTaken;
+    }
+
+    pub(super) fn praise_worker(&self, tenant: &str) {
+        self.worker.upstream.condition.succeeded(self.epoch, tenant);
+    }
+
+    /// Ends the attempt: it is billed, learned from, and its slot is given back.
+    pub(super) fn land(self, arrival: &Arrival, accepted: &Accepted, end: &End) -> Flown {
+        let Arrival { app, caller, .. } = arrival;
+        let bill = Bill::of(&caller.tenant, accepted, &self, end);
+        continued::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
+        let flown = Flown {
+            bill,
+            worker: Some(self.worker.upstream.config.name.clone()),
+            first_token: self.first_token,
+            brownout: self.sent == Sent::Yes { brownout: true },
+        };
+        self.give_slot_back(arrival, &accepted.pool, end, bill.counted);
+        learn(&caller.tenant, accepted, end);
+        flown
+    }
+
+    /// Gives the slot back, and says how the worker did.
+    fn give_slot_back(self, arrival: &Arrival, pool: &PoolHandle, end: &End, counted: u64) {
+        let Self { permit, worker, epoch, sent, fault, .. } = self;
+        let tokens = Tokens(counted);
+        let told = match end.outcome {
+            Outcome::Completed => {
+                permit.settle(tokens);
+                worker.upstream.condition.succeeded(epoch, &arrival.caller.tenant);
+                "ok"
+            }
+            _ if sent == Sent::No => {
+                permit.give_back();
+                return;
+            }
+            _ if fault == Fault::NotTaken => {
+                permit.give_back();
+                "error"
+            }
+            Outcome::Refused | Outcome::ClientLeft | Outcome::Lost => {
+                permit.fail(tokens);
+                "left"
+            }
+            Outcome::Timeout => {
+                permit.fail(tokens);
+                "timeout"
+            }
+            Outcome::Retried | Outcome::UpstreamError => {
+                permit.fail(tokens);
+                "error"
+            }
+        };
+        arrival.app.metrics.attempt(&pool.name, &worker.upstream.name, told);
+    }
+}
+
+/// Learns from what an upstream reported how large such requests are.
+fn learn(tenant: &str, Routed { ask, pool, .. }: &Routed, end: &End) {
+    if let Used::Measured(measured) = end.used
+        && measured.reported
+        && is_whole(end)
+    {
+        let mut usage = measured.usage;
+        // What is behind an earlier response is in the upstream's count and not in the body.
+        if goes_on(ask) {
+            usage.input = 0;
+        }
+        pool.estimator.learn(tenant, &ask.model, ask, usage);
+    }
+}
+
+fn goes_on(ask: &Ask) -> bool {
+    ask.previous_response.is_some() || ask.conversation.is_some()
+}
