@@ -229,8 +229,9 @@ fn honest_tenants(
             continue;
         }
         let good = of_tenant().filter(|ended| Ended::is_good(ended)).map(|ended| ended.at);
-        let gap = outages.longest_gap(good, end, tenant.budget);
+        let (gap, until) = outages.longest_gap(good, end, tenant.budget);
         let (name, seconds) = (tenant.name, gap.as_secs_f64());
+        let until = until.saturating_duration_since(narrator.0).as_secs_f64();
         let is_early = |ended: &&Ended| {
             let unserved = outages.was_unserved(tenant.budget, ended.at, RECOVERY);
             ended.is_store_unavailable() && !unserved
@@ -238,7 +239,7 @@ fn honest_tenants(
         let early = of_tenant().filter(is_early).count();
         narrator.say(&format!(
             "{name}: {statuses} ({early} times store_unavailable outside of outages); the longest time without an \
-             answer, while there could be one, is {seconds:.1} s"
+             answer, while there could be one, is {seconds:.1} s (until {until:.1} s)"
         ));
         problems.extend(unexcused(tenant, of_tenant(), outages));
         if gap > GAP_MAX {

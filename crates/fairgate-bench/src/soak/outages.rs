@@ -68,24 +68,25 @@ impl Outages {
         spans
     }
 
-    /// The longest time without an answer, without the time in which there could be none.
+    /// The longest time without an answer, without the time in which there could be none; and when it ended.
     pub(super) fn longest_gap(
         &self,
         answers: impl Iterator<Item = Instant>,
         end: Instant,
         budget: bool,
-    ) -> Duration {
+    ) -> (Duration, Instant) {
         let unserved = merged(self.unserved(budget));
         let served = |at: Instant| {
             let away = |(from, to): &Span| at.min(*to).saturating_duration_since(*from);
             let away: Duration = unserved.iter().map(away).sum();
             at.saturating_duration_since(self.since).saturating_sub(away)
         };
-        let mut times: Vec<Duration> = answers.filter(|at| *at <= end).map(served).collect();
-        times.push(served(end));
-        times.sort_unstable();
-        let before = std::iter::once(Duration::ZERO).chain(times.iter().copied());
-        times.iter().zip(before).map(|(at, before)| *at - before).max().unwrap_or_default()
+        let mut answers: Vec<Instant> = answers.filter(|at| *at < end).collect();
+        answers.push(end);
+        answers.sort_unstable();
+        let before = std::iter::once(self.since).chain(answers.iter().copied());
+        let gaps = before.zip(&answers).map(|(before, at)| (served(*at) - served(before), *at));
+        gaps.max().unwrap_or((Duration::ZERO, end))
     }
 }
 
@@ -121,20 +122,20 @@ mod tests {
     fn a_gap_is_counted_without_the_time_in_which_nobody_could_be_served() {
         let (outages, at) = outages(&[(Part::Gateway, 10, 14), (Part::Database, 12, 20)]);
         let answers = [1, 9, 21, 22].map(&at);
-        let gap = |budget| outages.longest_gap(answers.into_iter(), at(30), budget).as_secs();
+        let gap = |budget| outages.longest_gap(answers.into_iter(), at(30), budget).0.as_secs();
         // From 9 to 21: 12 s without the 4 s of the gateway, or the 10 s of both. From 22 to the end: 8 s.
         assert_eq!((gap(false), gap(true)), (8, 8));
-        let gap = |budget| outages.longest_gap(answers.into_iter(), at(23), budget).as_secs();
+        let gap = |budget| outages.longest_gap(answers.into_iter(), at(23), budget).0.as_secs();
         assert_eq!((gap(false), gap(true)), (8, 8), "from 1 to 9");
         let without = [1, 21, 22].map(&at);
-        let gap = |budget| outages.longest_gap(without.into_iter(), at(23), budget).as_secs();
+        let gap = |budget| outages.longest_gap(without.into_iter(), at(23), budget).0.as_secs();
         assert_eq!((gap(false), gap(true)), (16, 10));
     }
 
     #[test]
     fn nobody_is_served_while_the_disk_takes_no_row() {
         let (outages, at) = outages(&[(Part::Disk, 2, 8), (Part::Database, 6, 20)]);
-        let gap = |budget| outages.longest_gap([at(1), at(9)].into_iter(), at(12), budget);
+        let gap = |budget| outages.longest_gap([at(1), at(9)].into_iter(), at(12), budget).0;
         assert_eq!((gap(false).as_secs(), gap(true).as_secs()), (3, 1));
         let moment = Duration::from_secs(1);
         assert!(outages.was_away(Part::Disk, at(9), moment));
