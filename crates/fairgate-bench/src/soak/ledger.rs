@@ -121,9 +121,8 @@ fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
     if let Some((id, ended)) = missing.first() {
         let count = missing.len();
         problems.push(format!(
-            "{count} answers that ended have no row, such as {id}, which ended with {} {}.",
-            ended.status,
-            ended.code.as_deref().unwrap_or_default()
+            "{count} answers that ended have no row, such as {id}, which ended with {}.",
+            ended.told()
         ));
     }
     let differs = |id: &String, status: u16| {
@@ -135,9 +134,8 @@ fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
     if let Some(((id, row), ended)) = differ.first() {
         let count = differ.len();
         problems.push(format!(
-            "{count} rows have another status than the answer, such as {id}: it ended with {} {}, its row says {} {}.",
-            ended.status,
-            ended.code.as_deref().unwrap_or_default(),
+            "{count} rows have another status than the answer, such as {id}: it ended with {}, its row says {} {}.",
+            ended.told(),
             row.status,
             row.outcome
         ));

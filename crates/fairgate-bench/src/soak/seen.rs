@@ -20,6 +20,14 @@ impl Ended {
         self.code.as_deref() == Some("store_unavailable")
     }
 
+    /// Its status and code, in words.
+    pub(super) fn told(&self) -> String {
+        match &self.code {
+            Some(code) => format!("{} {code}", self.status),
+            None => self.status.to_string(),
+        }
+    }
+
     /// Whether somebody got what he asked for.
     pub(super) fn is_good(&self) -> bool {
         self.status == 200 && self.code.is_none()
@@ -92,14 +100,11 @@ impl Seen {
 
 /// How many ended how, in words.
 pub(super) fn told<'a>(ended: impl Iterator<Item = &'a Ended>) -> String {
-    let mut counts: BTreeMap<(u16, Option<&str>), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for one in ended {
-        *counts.entry((one.status, one.code.as_deref())).or_default() += 1;
+        *counts.entry(one.told()).or_default() += 1;
     }
-    let words = counts.iter().map(|((status, code), count)| match code {
-        Some(code) => format!("{count} with {status} {code}"),
-        None => format!("{count} with {status}"),
-    });
+    let words = counts.iter().map(|(told, count)| format!("{count} with {told}"));
     words.collect::<Vec<_>>().join(", ")
 }
 
