@@ -7,6 +7,9 @@ use crate::python::{self, Venv, target};
 use crate::step::Step;
 use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, tools};
 
+/// The tests of servers that others wrote, and the sources of those servers.
+const BACKENDS: &str = "tests/backends";
+
 /// `cargo xtask test sdk`: the same, with the binary built first.
 pub(crate) fn sdk_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut steps = vec![cargo("fairgate for the SDKs", &["build", "-p", "fairgate"])];
@@ -41,16 +44,21 @@ pub(crate) fn backend_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
 
 /// `fairgate serve` in front of servers that others wrote: llama.cpp's own, and an application on uvicorn.
 pub(crate) fn backend_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
-    let mut venv = python::venv(root, "backend-tests", "tests/backends/requirements.txt")?;
+    let mut venv = backend_venv(root)?;
     let mut steps = venv.take_steps();
     let binary = target(root).join("debug/fairgate");
-    let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/backends"];
+    let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", BACKENDS];
     steps.push(
         venv.step("real backends", "python", &pytest)
             .env("FAIRGATE_BIN", &binary.to_string_lossy())
             .env("PYTHONDONTWRITEBYTECODE", "1"),
     );
     Ok(steps)
+}
+
+/// The Python environment of the servers that others wrote.
+fn backend_venv(root: &Path) -> Result<Venv, Refusal> {
+    python::venv(root, "backend-tests", "tests/backends/requirements.txt")
 }
 
 /// `cargo xtask bench gateway`: what follows goes to the benchmark as it is.
@@ -77,9 +85,33 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
     Ok(steps)
 }
 
-/// `cargo xtask soak`: what follows goes to it as it is.
-pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Vec<Step> {
-    vec![build_measured(), measured(root, "soak", args, None)]
+/// `cargo xtask soak`: ten minutes, with servers that others wrote. What follows goes to it as it is.
+pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    let mut venv = backend_venv(root)?;
+    let mut steps = tools::need_postgresql();
+    steps.extend(venv.take_steps());
+    steps.push(build_measured());
+    let python = venv.program("python");
+    let real_servers = ["--backends", BACKENDS, "--python", &python];
+    steps.push(measured(root, "soak", &[&real_servers, args].concat(), None));
+    Ok(steps)
+}
+
+/// The soak in a minute, with the programs that `cargo test --workspace` leaves. The real servers have a test of their own.
+pub(crate) fn short_soak_steps(root: &Path) -> Vec<Step> {
+    let program = |name: &str| target(root).join("debug").join(name).display().to_string();
+    let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));
+    let args = ["soak", "--seconds", "60", "--fairgate", &fairgate, "--sim", &sim];
+    vec![Step::new("soak of 60 s", &program("fairgate-bench"), &args)]
+}
+
+/// `cargo xtask test soak`: the same, with the programs built first.
+pub(crate) fn short_soak_steps_alone(root: &Path) -> Vec<Step> {
+    let mut steps = tools::need_postgresql();
+    let programs = ["build", "-p", "fairgate", "-p", "fairgate-sim", "-p", "fairgate-bench"];
+    steps.push(cargo("programs for the soak", &programs));
+    steps.extend(short_soak_steps(root));
+    steps
 }
 
 fn build_measured() -> Step {
@@ -141,4 +173,18 @@ fn node_modules(root: &Path, name: &str, source: &str) -> Result<NodeModules, Re
         ),
     ]);
     Ok(NodeModules { modules, steps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soak_is_built_before_it_is_run() {
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
+        assert!(soak_steps(root, &["--seed", "7"]).is_ok_and(|steps| steps.len() >= 2));
+        assert!(short_soak_steps_alone(root).len() >= 2);
+        assert_eq!(short_soak_steps(root).len(), 1, "the tests have built what it needs");
+    }
 }

@@ -34,11 +34,14 @@ Usage: cargo xtask <chore>
   test python                     of all tests, what the Python package needs
   test sdk                        of all tests, the SDKs' tests of the gateway
   test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
+  test soak                       of all tests, the soak in 60 seconds
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
-  soak [--seconds N]              the gateway at load while clients leave and programs are killed;
-                                  600 seconds unless told otherwise
+  soak [--seconds N] [--seed N]   the gateway at load with attackers, in front of simulated and real
+                                  servers, while PostgreSQL is away twice, the gateway is killed
+                                  twice and its disk gets full; 600 seconds unless told otherwise;
+                                  --plan prints what happens when
   bench python [options]          grants per second of the Python package beside loco-agent
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
@@ -73,7 +76,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
         ["test", rest @ ..] => test::steps(&root, rest)?,
         ["lint"] => lint::steps(),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
-        ["soak", rest @ ..] => gateway::soak_steps(&root, rest),
+        ["soak", rest @ ..] => gateway::soak_steps(&root, rest)?,
         ["wheel"] => python::wheel_steps(&root)?,
         ["fuzz", rest @ ..] => fuzz::steps(&root, rest)?,
         ["mutants", rest @ ..] => mutants::steps(rest),

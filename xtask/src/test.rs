@@ -26,10 +26,10 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
         ["python"] => python::steps_alone(root),
         ["sdk"] => gateway::sdk_steps_alone(root),
         ["backends"] => gateway::backend_steps_alone(root),
+        ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
         other => {
             let other = other.join(" ");
-            let there_are =
-                "there are `quick`, `python`, `sdk` and `backends`, and none for everything";
+            let there_are = "there are `quick`, `python`, `sdk`, `backends` and `soak`, and none for everything";
             Err(Refusal(format!("no such tests: `{other}`; {there_are}")))
         }
     }
@@ -42,6 +42,7 @@ fn all(root: &Path) -> Result<Vec<Step>, Refusal> {
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(gateway::backend_steps(root)?);
     steps.extend(python::steps(root)?);
+    steps.extend(gateway::short_soak_steps(root));
     Ok(steps)
 }
 

@@ -52,7 +52,8 @@ impl Answer {
         }
     }
 
-    fn take(&mut self, piece: &[u8]) {
+    /// Adds what has come.
+    pub(crate) fn take(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
         if self.head.is_none() {
             let end = self.bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -84,7 +85,8 @@ pub(crate) async fn ask(
     }
 }
 
-fn request(ask: &Ask) -> Vec<u8> {
+/// The bytes of a request.
+pub(crate) fn request(ask: &Ask) -> Vec<u8> {
     let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
     let headers: String = ask.headers.iter().map(header).collect();
     let (addr, body) = (ask.addr, &ask.body);

@@ -1,10 +1,11 @@
 //! Programs that a benchmark starts, watches and ends.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,25 +62,37 @@ impl Program {
         family(self.child.id()).iter().map(|stat| of(stat.pid)).sum()
     }
 
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
     /// Kills it without a chance to say goodbye.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end, and waits for that.
-    pub(crate) fn terminate(&mut self, patience: Duration) -> Result<()> {
+    /// Asks it to end, waits for that, and says how it ended.
+    pub(crate) fn terminate(&mut self, patience: Duration) -> Result<ExitStatus> {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &id]).status().context("cannot run kill")?;
         let deadline = Instant::now() + patience;
-        while self.child.try_wait()?.is_none() {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
             if Instant::now() > deadline {
                 self.kill();
                 bail!("{} did not end within {patience:?} of SIGTERM", self.name);
             }
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(())
     }
 }
 
@@ -97,6 +110,20 @@ pub(crate) fn start(
     let mut program = Program::start(name, command, &log)?;
     program.wait_for(addr, PATIENCE).with_context(|| tail(&log))?;
     Ok(program)
+}
+
+/// Whether a program answers a GET with 200 within a moment. One that listens may not be ready to answer yet.
+pub(crate) fn answers(addr: SocketAddr, path: &str) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let moment = Duration::from_millis(200);
+        let mut stream = TcpStream::connect_timeout(&addr, moment)?;
+        stream.set_read_timeout(Some(moment))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n")?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head)?;
+        Ok(head.ends_with(b" 200"))
+    };
+    ask().unwrap_or(false)
 }
 
 /// What an admin command of the gateway's binary says about the gateway at `addr` whose data is in `data`.
@@ -129,19 +156,21 @@ impl Drop for Program {
     }
 }
 
-fn signal(name: &str, pid: u32) {
+/// Sends a signal, such as `-STOP`. A process that has ended in the meantime is no error.
+pub(crate) fn signal(name: &str, pid: u32) {
     let pid = pid.to_string();
     let _ = Command::new("kill").args([name, &pid]).stderr(Stdio::null()).status();
 }
 
-struct Stat {
-    pid: u32,
+/// A process, as the kernel describes it.
+pub(crate) struct Stat {
+    pub(crate) pid: u32,
     parent: u32,
     ticks: u64,
 }
 
 /// A process and its descendants, parents first.
-fn family(root: u32) -> Vec<Stat> {
+pub(crate) fn family(root: u32) -> Vec<Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut rest: Vec<Stat> = pids.filter_map(stat).collect();
@@ -172,8 +201,27 @@ pub(crate) fn free_addr() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
+/// A port that nobody else gets while its program is away: it is below those that the kernel gives to connections. A client
+/// that tries to connect to one of those again and again is connected to itself at some time, and keeps the port.
+pub(crate) fn lasting_addr() -> Result<SocketAddr> {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first = range.split_whitespace().next().and_then(|port| port.parse::<u16>().ok());
+    let first = first.unwrap_or(32_768).max(12_000);
+    // Two soaks at once begin at different places.
+    let begin = u16::try_from(std::process::id() % 20_000)?;
+    for _ in 0..1000 {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + begin.wrapping_add(tried) % (first - 10_000);
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return Ok(listener.local_addr()?);
+        }
+    }
+    bail!("no port from 10000 to {first} is free")
+}
+
 /// The last lines of a log, for an error.
-fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let Ok(file) = File::open(log) else { return String::new() };
     let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
     lines[lines.len().saturating_sub(15)..].join("\n")

@@ -325,9 +325,8 @@ pub(crate) const DROP_LOST: &str = "DELETE FROM attempts WHERE request = $1 AND 
 pub(crate) const DROP_LOST_ATTEMPT: &str = "DELETE FROM attempts WHERE request = $1 AND attempt = $2 \
      AND outcome = 'lost' RETURNING request, tenant, key_id, started_at, charged";
 
-/// How far a request had got.
-pub(crate) const ATTEMPTS_MADE: &str =
-    "SELECT COALESCE(MAX(attempt), 0) FROM attempts WHERE request = $1";
+/// How far a request had got, and whether it has ended.
+pub(crate) const ATTEMPTS_MADE: &str = "SELECT COALESCE(MAX(attempt), 0), COALESCE(MAX(last_attempt), 0) FROM attempts WHERE request = $1";
 
 /// How budgets stand in the day that begins on `$1` and the month that begins on `$2`, of tenant `$3` and key `$4`.
 pub(crate) const BUDGETS_LEFT: &str = "SELECT b.scope, b.period, b.tokens, COALESCE(s.used, 0), COALESCE(s.reserved, 0) \

@@ -1,86 +1,151 @@
 //! The ledger against what the clients saw, row by row.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use rusqlite::Connection;
+use anyhow::Result;
+use tokio_postgres::Client;
 
-use super::Seen;
+use super::seen::Seen;
 
 /// How a request stands in the ledger.
 #[derive(Debug)]
-struct Row {
-    status: u16,
+pub(super) struct Row {
+    status: i64,
     outcome: String,
     /// How many final rows it has: 1.
     finals: u32,
+    /// All of them, in words.
+    told: String,
 }
 
-/// What does not agree, in words; nothing where all does.
-pub(super) fn compare(file: &Path, seen: &Seen) -> Result<Vec<String>> {
-    let named = || file.display().to_string();
-    let database = Connection::open(file).with_context(named)?;
-    let rows = rows(&database)?;
+/// What the ledger says beside what the clients saw.
+pub(super) struct Comparison {
+    /// What does not agree, a sentence each.
+    pub(super) problems: Vec<String>,
+    /// The numbers, in words.
+    pub(super) told: String,
+}
+
+/// Waits until nothing is reserved: what a killed process had reserved is charged when its lease has run out.
+pub(super) async fn nothing_reserved(database: &Client, patience: Duration) -> Result<()> {
+    let deadline = Instant::now() + patience;
+    while number(database, RESERVATIONS).await? > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}
+
+/// Compares them.
+pub(super) async fn compare(database: &Client, seen: &Seen) -> Result<Comparison> {
+    let rows = rows(database).await?;
     let mut problems = books(&rows, seen);
-    let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let reserved = one("SELECT COUNT(*) FROM reservations")?;
+    let all = number(database, "SELECT COUNT(*) FROM attempts").await?;
+    let reserved = number(database, RESERVATIONS).await?;
     if reserved != 0 {
-        problems.push(format!("{reserved} reservations are left"));
+        problems.push(format!("{reserved} reservations are left."));
     }
-    let held = one("SELECT COALESCE(SUM(reserved), 0) FROM sums")?;
+    let held = number(database, "SELECT COALESCE(SUM(reserved), 0)::bigint FROM sums").await?;
     if held != 0 {
-        problems.push(format!("{held} tokens are still counted as reserved"));
+        problems.push(format!("{held} tokens are still counted as reserved."));
     }
-    let charged = one("SELECT COALESCE(SUM(charged), 0) FROM attempts")?;
-    let summed =
-        one("SELECT COALESCE(SUM(used), 0) FROM sums WHERE scope = 'tenant' AND period = 'month'")?;
-    if charged != summed {
-        problems.push(format!("the rows were charged {charged} tokens, the sums say {summed}"));
+    let charged =
+        number(database, "SELECT COALESCE(SUM(charged), 0)::bigint FROM attempts").await?;
+    for period in ["day", "month"] {
+        for scope in ["tenant", "key"] {
+            let sum = format!(
+                "SELECT COALESCE(SUM(used), 0)::bigint FROM sums WHERE scope = '{scope}' AND period = '{period}'"
+            );
+            let summed = number(database, &sum).await?;
+            if charged != summed {
+                problems.push(format!(
+                    "The rows were charged {charged} tokens, the sums by {scope} and {period} say {summed}."
+                ));
+            }
+        }
     }
-    Ok(problems)
+    let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
+    rows.values().for_each(|row| *outcomes.entry(&row.outcome).or_default() += 1);
+    let outcomes: Vec<String> =
+        outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+    let told = format!(
+        "the ledger has {all} rows of {} requests ({}); {charged} tokens were charged",
+        rows.len(),
+        outcomes.join(", ")
+    );
+    Ok(Comparison { problems, told })
 }
 
-fn rows(database: &Connection) -> Result<HashMap<String, Row>> {
-    let mut statement =
-        database.prepare("SELECT request, status, outcome FROM attempts WHERE last_attempt = 1")?;
-    let mut rows = HashMap::new();
-    let mut found = statement.query([])?;
-    while let Some(row) = found.next()? {
-        let new = Row { status: row.get(1)?, outcome: row.get(2)?, finals: 0 };
-        rows.entry(row.get(0)?).or_insert(new).finals += 1;
+const RESERVATIONS: &str = "SELECT COUNT(*) FROM reservations";
+
+async fn number(database: &Client, sql: &str) -> Result<i64> {
+    Ok(database.query_one(sql, &[]).await?.try_get(0)?)
+}
+
+async fn rows(database: &Client) -> Result<HashMap<String, Row>> {
+    let sql = "SELECT request, status, outcome, attempt, tenant FROM attempts WHERE last_attempt";
+    let mut rows: HashMap<String, Row> = HashMap::new();
+    for row in database.query(sql, &[]).await? {
+        let (status, outcome): (i64, String) = (row.try_get(1)?, row.try_get(2)?);
+        let (attempt, tenant): (i64, String) = (row.try_get(3)?, row.try_get(4)?);
+        let told = format!("attempt {attempt} of {tenant}: {status} {outcome}");
+        let known = rows.entry(row.try_get(0)?);
+        let known = known.or_insert(Row { status, outcome, finals: 0, told: String::new() });
+        let comma = if known.finals > 0 { ", " } else { "" };
+        known.finals += 1;
+        known.told += &format!("{comma}{told}");
     }
     Ok(rows)
 }
 
 /// Every ended answer has one final row with its status; every other final row belongs to a request that its client
-/// left, or lost with a connection.
+/// left, or lost with a connection. Who was told that no row can be kept may have a row or none: it may be kept after all
+/// when the database is back, but nobody saw an end that it would have to account for.
 fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
     let mut problems = Vec::new();
-    let doubled = rows.values().filter(|row| row.finals != 1).count();
-    if doubled != 0 {
-        problems.push(format!("{doubled} requests have more than one final row"));
+    let doubled: Vec<_> = rows.iter().filter(|(_, row)| row.finals != 1).collect();
+    if let Some((id, row)) = doubled.first() {
+        let (count, told) = (doubled.len(), &row.told);
+        problems
+            .push(format!("{count} requests have more than one final row, such as {id} ({told})."));
     }
     if seen.nameless != 0 {
-        problems.push(format!("{} answers had no request id", seen.nameless));
+        problems.push(format!("{} answers had no request id.", seen.nameless));
     }
-    let missing: Vec<&String> = seen.ended.keys().filter(|id| !rows.contains_key(*id)).collect();
-    if let Some(first) = missing.first() {
+    if let Some(first) = seen.doubled.first() {
+        let count = seen.doubled.len();
+        problems.push(format!("{count} ids were given to two answers, such as {first}."));
+    }
+    let accountable = || seen.ended.iter().filter(|(_, ended)| !ended.is_store_unavailable());
+    let missing: Vec<_> = accountable().filter(|(id, _)| !rows.contains_key(*id)).collect();
+    if let Some((id, ended)) = missing.first() {
         let count = missing.len();
-        problems.push(format!("{count} answers that ended have no row, such as {first}"));
+        problems.push(format!(
+            "{count} answers that ended have no row, such as {id}, which ended with {}.",
+            ended.told()
+        ));
     }
-    let differ =
-        |(id, status): &(&String, &u16)| rows.get(*id).is_some_and(|r| r.status != **status);
-    if let Some((id, status)) = seen.ended.iter().find(differ) {
-        problems.push(format!("{id} ended with {status}, and its row says {:?}", rows.get(id)));
+    let differs = |id: &String, status: u16| {
+        rows.get(id).filter(|row| row.status != i64::from(status)).map(|row| (id.clone(), row))
+    };
+    let differ: Vec<_> = accountable()
+        .filter_map(|(id, ended)| differs(id, ended.status).zip(Some(ended)))
+        .collect();
+    if let Some(((id, row), ended)) = differ.first() {
+        let count = differ.len();
+        problems.push(format!(
+            "{count} rows have another status than the answer, such as {id}: it ended with {}, its row says {} {}.",
+            ended.told(),
+            row.status,
+            row.outcome
+        ));
     }
-    let cut = seen.cut.iter().filter(|id| rows.contains_key(*id)).count();
-    let known = seen.ended.len() - missing.len() + cut;
+    let known = seen.ended.keys().chain(&seen.cut).filter(|id| rows.contains_key(*id)).count();
     let others = rows.values().filter(|row| row.outcome != "lost").count().saturating_sub(known);
     if others as u64 > seen.unknown {
         let unknown = seen.unknown;
         problems.push(format!(
-            "{others} rows belong to nobody; clients left or lost {unknown} requests before their head"
+            "{others} rows belong to nobody: clients left or lost only {unknown} requests before their head."
         ));
     }
     problems
@@ -88,24 +153,34 @@ fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::seen::{Ended, Sight};
     use super::*;
 
-    fn row(status: u16, outcome: &str) -> Row {
-        Row { status, outcome: outcome.into(), finals: 1 }
+    fn row(status: i64, outcome: &str) -> Row {
+        Row { status, outcome: outcome.into(), finals: 1, told: String::new() }
+    }
+
+    fn ended(status: u16, code: Option<&str>) -> Ended {
+        Ended { tenant: 0, status, code: code.map(str::to_owned), at: Instant::now() }
     }
 
     fn agreed() -> (HashMap<String, Row>, Seen) {
         let rows =
             [("a", row(200, "completed")), ("b", row(499, "client_left")), ("c", row(499, "lost"))];
         let rows = rows.into_iter().map(|(id, row)| (id.to_owned(), row)).collect();
-        let ended = [("a".to_owned(), 200)].into_iter().collect();
-        (rows, Seen { ended, cut: vec!["b".into()], unknown: 0, nameless: 0 })
+        let mut seen = Seen::default();
+        seen.note(Sight::End("a".into(), ended(200, None)));
+        seen.note(Sight::End("refused".into(), ended(503, Some("store_unavailable"))));
+        seen.note(Sight::Cut("b".into()));
+        (rows, seen)
     }
 
     #[test]
     fn books_that_agree_are_no_problem() {
-        let (rows, seen) = agreed();
+        let (mut rows, seen) = agreed();
         assert_eq!(books(&rows, &seen), Vec::<String>::new());
+        rows.insert("refused".into(), row(200, "completed"));
+        assert_eq!(books(&rows, &seen), Vec::<String>::new(), "it was kept after all");
     }
 
     #[test]
@@ -119,7 +194,9 @@ mod tests {
         assert_eq!(spoil(&|rows, _| rows.entry("a".into()).or_insert(row(0, "")).finals = 2), 1);
         assert_eq!(spoil(&|rows, _| rows.entry("a".into()).or_insert(row(0, "")).status = 502), 1);
         assert_eq!(spoil(&|rows, _| drop(rows.insert("d".into(), row(200, "completed")))), 1);
-        assert_eq!(spoil(&|_, seen| seen.nameless = 1), 1);
+        assert_eq!(spoil(&|_, seen| seen.note(Sight::Nameless)), 1);
+        assert_eq!(spoil(&|_, seen| seen.note(Sight::End("a".into(), ended(200, None)))), 1);
+        assert_eq!(spoil(&|_, seen| seen.note(Sight::End("x".into(), ended(429, None)))), 1);
         let left_early = |rows: &mut HashMap<String, Row>, seen: &mut Seen| {
             rows.insert("d".into(), row(499, "client_left"));
             seen.unknown = 1;

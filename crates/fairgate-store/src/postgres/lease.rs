@@ -89,10 +89,10 @@ impl Lease {
                 resolve_some(&mut session).await
             });
             match some.await {
-                Ok(some) => {
+                Ok((taken, some)) => {
                     resolved.reservations += some.reservations;
                     resolved.tokens += some.tokens;
-                    if some.reservations < BATCH_MAX.unsigned_abs() {
+                    if taken < BATCH_MAX.unsigned_abs() {
                         break Ok(resolved);
                     }
                 }
@@ -117,7 +117,9 @@ impl Lease {
     }
 }
 
-async fn resolve_some(session: &mut Session) -> Result<Resolved> {
+/// Resolves some reservations; how many it found, and what it charged for. Where a request has its last row, its client had
+/// left before the reservation was made, and the process died before it released it: nothing was lost.
+async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
     let [take, drop_lost, made, put, add] = session
         .prepare([
             sql::TAKE_ABANDONED,
@@ -134,7 +136,7 @@ async fn resolve_some(session: &mut Session) -> Result<Resolved> {
     let taken = reservations(&taken?)?;
     if taken.is_empty() {
         session.run("ROLLBACK").await?;
-        return Ok(Resolved::default());
+        return Ok((0, Resolved::default()));
     }
     let requests: Vec<_> = taken.iter().map(|it| it.request.as_str()).collect();
     // A request has one guess at most.
@@ -147,18 +149,22 @@ async fn resolve_some(session: &mut Session) -> Result<Resolved> {
     }
     let mut made = HashMap::with_capacity(requests.len());
     for row in &made_rows? {
-        made.insert(row.text(0)?, u32::try_from(row.int(1)?).unwrap_or(u32::MAX));
+        let number = u32::try_from(row.int(1)?).unwrap_or(u32::MAX);
+        made.insert(row.text(0)?, (number, row.flag(2)?));
     }
-    let lost =
-        |it: &crate::ledger::Reservation| it.lost(made.get(&it.request).copied().unwrap_or(0));
-    let lost: Vec<Attempt> = taken.iter().map(lost).collect();
+    let mut lost: Vec<Attempt> = Vec::with_capacity(taken.len());
     let mut resolved = Resolved::default();
     for it in &taken {
+        let (made, has_ended) = made.get(&it.request).copied().unwrap_or_default();
         // What was reserved is charged.
-        let tokens = Tokens { used: signed(it.tokens), reserved: -signed(it.tokens) };
+        let used = if has_ended { 0 } else { signed(it.tokens) };
+        let tokens = Tokens { used, reserved: -signed(it.tokens) };
         deltas.add(it.tenant.as_str(), it.key.as_str(), it.at, tokens);
-        resolved.reservations += 1;
-        resolved.tokens += it.tokens;
+        if !has_ended {
+            lost.push(it.lost(made));
+            resolved.reservations += 1;
+            resolved.tokens += it.tokens;
+        }
     }
     let (rows, sums): (Attempts<'_>, Sums<'_>) = (lost.iter().collect(), deltas.iter().collect());
     let (put, added, committed) = tokio::join!(
@@ -169,5 +175,5 @@ async fn resolve_some(session: &mut Session) -> Result<Resolved> {
     put?;
     added?;
     committed?;
-    Ok(resolved)
+    Ok((taken.len() as u64, resolved))
 }

@@ -24,9 +24,9 @@ pub(super) const DROP_LOST_ATTEMPTS: &str = "DELETE FROM attempts WHERE outcome 
      AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[])) \
      RETURNING request, tenant, key_id, started_at, charged";
 
-/// How far requests had got; see [`crate::sql::ATTEMPTS_MADE`].
-pub(super) const ATTEMPTS_MADE: &str =
-    "SELECT request, MAX(attempt) FROM attempts WHERE request = ANY($1) GROUP BY request";
+/// How far requests had got, and whether they have ended; see [`crate::sql::ATTEMPTS_MADE`].
+pub(super) const ATTEMPTS_MADE: &str = "SELECT request, MAX(attempt), BOOL_OR(last_attempt) FROM attempts \
+     WHERE request = ANY($1) GROUP BY request";
 
 /// Adds to sums, which are locked in the order in which they are given.
 pub(super) const ADD_SUMS: &str = "INSERT INTO sums (scope, owner, period, first_day, used, reserved) \

@@ -184,7 +184,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Turns every reservation into a row of outcome `lost`: nobody is left who could end it.
+    /// Turns every reservation into a row of outcome `lost`: nobody is left who could end it. Where the request has its last
+    /// row, its client had left before the reservation was made: it is released, and nothing was lost.
     pub(super) fn resolve(&mut self) -> Result<Resolved> {
         let mut resolved = Resolved::default();
         let mut left: Vec<_> = self.held.values().cloned().collect();
@@ -193,9 +194,14 @@ impl<'a> Batch<'a> {
             // A request has one guess at most.
             self.take_back_lost(&reservation.request, None)?;
             let made = first(self.connection, sql::ATTEMPTS_MADE, [&reservation.request], |row| {
-                row.count(0)
+                Ok((row.count(0)?, row.flag(1)?))
             })?;
-            let row = reservation.lost(u32::try_from(made.unwrap_or(0)).unwrap_or(u32::MAX));
+            let (made, has_ended) = made.unwrap_or_default();
+            if has_ended {
+                self.release(&reservation.request)?;
+                continue;
+            }
+            let row = reservation.lost(u32::try_from(made).unwrap_or(u32::MAX));
             if self.put(&row)? {
                 let used = Tokens { used: signed(row.charged), reserved: 0 };
                 self.deltas.add(row.tenant, row.key, row.started_at, used);

@@ -22,6 +22,7 @@ on_every_database!(
     who_leaves_before_the_answer_holds_nothing,
     many_at_once_never_get_over,
     what_a_dead_process_held_is_charged,
+    what_was_reserved_after_the_last_row_is_not_lost,
     a_lost_row_gives_way_to_the_real_one,
     a_removed_tenant_can_still_settle,
 );
@@ -246,6 +247,28 @@ async fn what_a_dead_process_held_is_charged(database: Database) {
     store.close().await.unwrap();
     let (_, resolved) = database.try_open().await.unwrap();
     assert_eq!(resolved.reservations, 0);
+}
+
+/// A client leaves while its reservation is on its way, so its last row is there first. The process dies before it
+/// releases what nobody wants any more.
+async fn what_was_reserved_after_the_last_row_is_not_lost(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(Some(100), None)).await;
+    let left = fairgate_store::Attempt {
+        status: 499,
+        outcome: Outcome::ClientLeft,
+        ..attempt("left", "chat", "k", 5)
+    };
+    store.record(left.clone()).await.unwrap();
+    assert_eq!(day(&store, "chat").await, (5, 0), "the row is in the database");
+    store.reserve(reservation("left", "chat", "k", 40)).await.unwrap().unwrap();
+    store.reserve(reservation("lost", "chat", "k", 30)).await.unwrap().unwrap();
+    store.close().await.unwrap();
+
+    let (store, resolved) = database.try_open().await.unwrap();
+    assert_eq!((resolved.reservations, resolved.tokens), (1, 30));
+    assert_eq!(crate::ledger::of_request(&store, "left").await, [left]);
+    assert_eq!(day(&store, "chat").await, (35, 0));
 }
 
 async fn a_lost_row_gives_way_to_the_real_one(database: Database) {
