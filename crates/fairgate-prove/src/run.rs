@@ -150,7 +150,9 @@ impl Show<'_> {
             self.observer.sampled(self.scenario, &sample);
             let Sample { elapsed, in_flight, waiting, .. } = sample;
             let capacity = self.scenario.capacity;
-            let saturated = in_flight >= capacity && waiting > 0;
+            // Where a provider's quota decides, the pool's own capacity is never used up.
+            let is_full = in_flight >= capacity || self.scenario.quota.is_some();
+            let saturated = is_full && waiting > 0;
             if saturated && elapsed >= self.scenario.length.alone {
                 return Ok(());
             }

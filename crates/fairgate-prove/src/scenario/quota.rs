@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Ask, Backend, Joins, Length, Manner, Pace, Quota, Scale, Scenario, States};
 
-/// How many may be in flight: as many as want to, since the quota decides.
-const CAPACITY: u64 = 400;
+/// How many may be in flight: more than the quota ever lets through at once.
+const CAPACITY: u64 = 16;
 
 pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
     let faster = if pace == Pace::Long { 1 } else { 10 };
