@@ -17,8 +17,9 @@ const GROWS_EVERY: Duration = Duration::from_secs(10);
 const GROWS_BY: f64 = 1.02;
 const FALLS_TO: f64 = 0.9;
 /// The seconds over which accepted requests are counted.
-const SECONDS: u64 = 10;
-const PER_MINUTE_OF_WINDOW: f64 = 60.0 / SECONDS as f64;
+const SECONDS: usize = 10;
+/// What is accepted in that time, as a rate per minute.
+const TIMES: f64 = 6.0;
 
 /// A rate that is being learned.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Learned {
     /// When counting began: second 0.
     began: Instant,
     /// Accepted requests by second, the latest last: (second, how many).
-    accepted: [(u64, u32); SECONDS as usize],
+    accepted: [(u64, u32); SECONDS],
 }
 
 impl Learned {
@@ -41,7 +42,7 @@ impl Learned {
             met_limit: false,
             since: now,
             began: now,
-            accepted: [(0, 0); SECONDS as usize],
+            accepted: [(0, 0); SECONDS],
         }
     }
 
@@ -64,14 +65,15 @@ impl Learned {
     /// A request was accepted.
     pub(super) fn accepted(&mut self, now: Instant) {
         let second = self.second(now);
-        let slot = &mut self.accepted[(second % SECONDS) as usize];
+        let place = usize::try_from(second).unwrap_or(0) % SECONDS;
+        let slot = &mut self.accepted[place];
         *slot = if slot.0 == second { (second, slot.1.saturating_add(1)) } else { (second, 1) };
     }
 
     /// A request was refused because of a rate.
     pub(super) fn refused(&mut self, now: Instant) {
-        let accepted = self.accepted_within(SECONDS, now);
-        let seen = f64::from(accepted) * PER_MINUTE_OF_WINDOW * FALLS_TO;
+        let accepted = self.accepted_within(SECONDS as u64, now);
+        let seen = f64::from(accepted) * TIMES * FALLS_TO;
         // Where nothing was accepted, what was tried is too much by an unknown factor.
         let next = if accepted == 0 { self.per_minute / 2.0 } else { seen };
         self.per_minute = next.min(self.per_minute).max(1.0);
