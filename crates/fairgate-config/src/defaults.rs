@@ -52,6 +52,7 @@ pub(crate) const HEALTHY_AFTER: u32 = 1;
 pub(crate) const BREAKER: BreakerConfig =
     BreakerConfig { failures: 5, open_for: Duration::from_secs(10) };
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;
+pub(crate) const TIER: u32 = 0;
 
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -144,7 +144,8 @@ mod tests {
         assert_eq!(Day::of(UnixMicros(-1)).name(), "1969-12-31");
         assert_eq!(Day::of(UnixMicros(1_794_729_600_000_000)).name(), "2026-11-15");
         let wrong = ["", "2026-11", "2026-11-1", "2026-13-01", "2026-00-10", "2026-02-29"];
-        for text in wrong.into_iter().chain(["2026/11/15", "2026-11-00", "+026-11-15", "20261115"]) {
+        for text in wrong.into_iter().chain(["2026/11/15", "2026-11-00", "+026-11-15", "20261115"])
+        {
             assert_eq!(Day::parse(text), None, "{text}");
         }
     }

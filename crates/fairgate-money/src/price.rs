@@ -81,18 +81,14 @@ impl Price {
     /// A text that no other price has, hashed.
     fn fingerprint(&self) -> String {
         let Rates { input, cached_input, output, request } = self.rates;
-        let numbers = [input.0, cached_input.0, output.0, request.0].map(|number| number.to_string());
+        let numbers =
+            [input.0, cached_input.0, output.0, request.0].map(|number| number.to_string());
         let from = self.from.map_or("always".to_owned(), |day| day.0.to_string());
         // Lengths before texts, so that nothing in a name can look like the next field.
         let text = |text: &str| format!("{}:{text}", text.len());
         let upstream = self.upstream.as_deref().map_or("any".to_owned(), text);
-        let whole = [
-            text(&self.model),
-            upstream,
-            self.currency.to_string(),
-            numbers.join(" "),
-            from,
-        ];
+        let whole =
+            [text(&self.model), upstream, self.currency.to_string(), numbers.join(" "), from];
         let hash = blake3::hash(whole.join("\n").as_bytes()).to_hex();
         format!("price-{}", &hash[..16])
     }
@@ -186,9 +182,9 @@ mod tests {
         for price in [price("2.50", "1.25", "10", "0.001"), price("1", "3", "0", "0")] {
             for input in [0, 1, 7, 1_000_003] {
                 let asked = TokenCounts { input, cached: 0, output: 11 };
-                let costs = (0..=input.min(50)).chain([input]).map(|cached| {
-                    price.cost(TokenCounts { cached, ..asked })
-                });
+                let costs = (0..=input.min(50))
+                    .chain([input])
+                    .map(|cached| price.cost(TokenCounts { cached, ..asked }));
                 assert!(costs.max() <= Some(price.most(asked)));
             }
         }

@@ -120,9 +120,8 @@ mod tests {
             Price::new("m", Some("dear"), usd, rates, None),
         ]);
         let tokens = TokenCounts { output: 500, ..TokenCounts::default() };
-        let most = |upstreams: &[&str]| {
-            prices.most("m", upstreams.iter().copied(), UnixMicros(0), tokens)
-        };
+        let most =
+            |upstreams: &[&str]| prices.most("m", upstreams.iter().copied(), UnixMicros(0), tokens);
         assert_eq!(most(&["cheap", "dear", "unpriced"]), MicroUnits(5_000));
         assert_eq!(most(&["cheap", "unpriced"]), MicroUnits::ZERO);
         assert_eq!(most(&[]), MicroUnits::ZERO);

@@ -1,7 +1,7 @@
 //! What a request's budgets say: whether anything is left, what it could use at most, and that this is reserved for it.
 
 use fairgate_dialect::Usage;
-use fairgate_store::{Exhausted, Reservation, StoreError};
+use fairgate_store::{BudgetTier, Exhausted, MicroUnits, Owners, Reservation, StoreError};
 use tokio::time::Instant;
 
 use super::passage::{Passage, unix_now};
@@ -12,20 +12,35 @@ pub(super) async fn look(passage: &Passage) -> Result<Option<u64>, Refusal> {
     let (Some(pool), Some(ask)) = (&passage.pool, &passage.ask) else { return Ok(None) };
     let now = unix_now();
     let caller = &passage.caller;
-    let budgets = passage.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
+    let owners = Owners {
+        group: Some(&caller.group),
+        tenant: Some(&caller.tenant),
+        key: Some(&caller.key),
+        hosted: false,
+    };
+    let budgets = passage.app.store.budgets(owners, now).await;
     let budgets =
         budgets.map_err(|error| unavailable(passage, &error, "budgets cannot be read"))?;
-    if let Some(spent) = budgets.into_iter().find(|budget| budget.used >= budget.limit) {
+    let currency = passage.app.config.load().prices.currency();
+    let is_spent = |budget: &fairgate_store::BudgetLeft| {
+        budget.tier == BudgetTier::Any
+            && budget.unit == fairgate_store::Unit::Tokens
+            && budget.used >= budget.limit
+    };
+    if let Some(spent) = budgets.into_iter().find(is_spent) {
         let exhausted = Exhausted {
             scope: spent.scope,
+            owner: spent.owner,
             period: spent.period,
+            unit: spent.unit,
+            tier: spent.tier,
             limit: spent.limit,
             used: spent.used,
             reserved: spent.reserved,
             wanted: passage.estimate.max(1),
             resets_at: spent.resets_at,
         };
-        return Err(refusal::budget_exhausted(&exhausted, now));
+        return Err(refusal::budget_exhausted(&exhausted, currency, now));
     }
     let default = pool.setup().config.cost.max_tokens_default;
     let states_none = passage.route.generates() && ask.max_tokens.is_none();
@@ -43,11 +58,16 @@ pub(super) async fn reserve(passage: &Passage, tokens: u64) -> Result<(), Refusa
         key: (&*caller.key).into(),
         model: passage.ask.as_ref().map(|ask| ask.model.clone()).unwrap_or_default(),
         tokens,
+        // Until provider tokens and prices are worked out here: as it was.
+        provider_tokens: tokens,
+        money: MicroUnits::ZERO,
+        hosted: None,
         at: now,
     };
+    let currency = passage.app.config.load().prices.currency();
     match passage.app.store.reserve(reservation).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, now)),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, currency, now)),
         Err(error) => Err(unavailable(passage, &error, "tokens cannot be reserved")),
     }
 }

@@ -8,7 +8,7 @@ use fairgate_core::units::Tokens;
 use fairgate_dialect::estimate::Expected;
 use fairgate_dialect::{Ask, Measured, Meter, Route, Usage};
 use fairgate_runtime::Permit;
-use fairgate_store::{Attempt, Outcome, UnixMicros, UsageSource};
+use fairgate_store::{Attempt, MicroUnits, Outcome, UnixMicros, UsageSource};
 
 use super::continued;
 use crate::app::App;
@@ -291,6 +291,11 @@ impl Passage {
             code: end.code.map(Into::into),
             brownout: self.brownout,
             occupied: bill.occupied,
+            // Until provider tokens and prices are worked out here: as it was.
+            provider_tokens: charged,
+            money: MicroUnits::ZERO,
+            price: None,
+            tier: 0,
         }
     }
 

@@ -18,8 +18,8 @@ use super::trouble::Trouble;
 use super::writer::Reply;
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Resolved};
-use crate::rows::Columns;
-use crate::sums::{Deltas, Tokens, signed};
+use crate::rows::{self, Columns, Guess};
+use crate::sums::Deltas;
 use crate::throttle::Throttle;
 
 type Result<T> = std::result::Result<T, Trouble>;
@@ -142,8 +142,8 @@ async fn resolve_some(session: &mut Session) -> Result<Resolved> {
         tokio::join!(query(client, &drop_lost, [&requests]), query(client, &made, [&requests]));
     let mut deltas = Deltas::default();
     for row in &guesses? {
-        let tokens = Tokens { used: -row.int(4)?, reserved: 0 };
-        deltas.add(row.text(1)?, row.text(2)?, row.moment(3)?, tokens);
+        let Guess { payers, at, uses, .. } = rows::guess(row)?;
+        deltas.add(payers, at, uses.negative());
     }
     let mut made = HashMap::with_capacity(requests.len());
     for row in &made_rows? {
@@ -153,10 +153,10 @@ async fn resolve_some(session: &mut Session) -> Result<Resolved> {
         |it: &crate::ledger::Reservation| it.lost(made.get(&it.request).copied().unwrap_or(0));
     let lost: Vec<Attempt> = taken.iter().map(lost).collect();
     let mut resolved = Resolved::default();
-    for it in &taken {
-        // What was reserved is charged.
-        let tokens = Tokens { used: signed(it.tokens), reserved: -signed(it.tokens) };
-        deltas.add(it.tenant.as_str(), it.key.as_str(), it.at, tokens);
+    // What was reserved is used.
+    for (it, row) in taken.iter().zip(&lost) {
+        deltas.add(it, it.at, it.holds(true).negative());
+        deltas.add(it, it.at, row.uses());
         resolved.reservations += 1;
         resolved.tokens += it.tokens;
     }
