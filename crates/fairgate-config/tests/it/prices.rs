@@ -126,7 +126,7 @@ fn a_hosted_upstream_states_its_slots() {
     let told = errors(&without);
     assert!(
         told[0].starts_with(
-            "fairgate.yaml:3:57: upstreams[1].tier: a hosted upstream must state its slots: "
+            "fairgate.yaml:3:55: upstreams[1].tier: a hosted upstream must state its slots: "
         ),
         "{told:?}"
     );
