@@ -148,12 +148,34 @@ fn patch_group(scribe: Scribe<'_>, found: Found, name: &str, patch: GroupPatch) 
     Ok(scribe.group("group.patch", Some(before), after))
 }
 
+/// The hosted tier as the audit trail shows it.
+#[derive(PartialEq, serde::Serialize)]
+struct HostedTier {
+    budgets: Vec<Budget>,
+}
+
 fn set_hosted(scribe: Scribe<'_>, found: Found, mut budgets: Vec<Budget>) -> Edit {
     in_order(&mut budgets);
-    let before = Some(found.hosted.as_slice());
-    let statements =
-        scribe.put("hosted.set", "hosted", before, budgets.as_slice(), sql::put_hosted);
-    Edit { statements, changed: Changed { hosted: Some(budgets), ..nothing() } }
+    let (before, after) = (HostedTier { budgets: found.hosted }, HostedTier { budgets });
+    let put = |tier: &HostedTier| sql::put_hosted(&tier.budgets);
+    let statements = scribe.put("hosted.set", "hosted", Some(&before), &after, put);
+    Edit { statements, changed: Changed { hosted: Some(after.budgets), ..nothing() } }
+}
+
+/// A price as the audit trail shows it: amounts as decimals in its currency.
+fn price_json(price: &Price) -> Json {
+    let rates = &price.rates;
+    serde_json::json!({
+        "id": price.id,
+        "model": price.model,
+        "upstream": price.upstream,
+        "currency": price.currency,
+        "input_per_million_tokens": rates.input.to_string(),
+        "cached_input_per_million_tokens": rates.cached_input.to_string(),
+        "output_per_million_tokens": rates.output.to_string(),
+        "per_request": rates.request.to_string(),
+        "from": price.from.map(fairgate_money::Day::name),
+    })
 }
 
 /// One statement and one audit entry for each price that is not there yet.
@@ -178,9 +200,9 @@ fn keep_prices(scribe: Scribe<'_>, found: Found, prices: &[Price]) -> Result<Edi
         let is_same = |known: &&PriceVersion| {
             (&known.price.model, &known.price.upstream) == (&price.model, &price.upstream)
         };
-        let before = known.iter().rfind(is_same).map(|known| json(&known.price));
+        let before = known.iter().rfind(is_same).map(|known| price_json(&known.price));
         statements.push(sql::put_price(price, scribe.at));
-        statements.push(scribe.audit("price.add", &price.model, before, Some(json(price))));
+        statements.push(scribe.audit("price.add", &price.model, before, Some(price_json(price))));
     }
     Ok(Edit { statements, changed: nothing() })
 }
@@ -291,7 +313,7 @@ impl Scribe<'_> {
     }
 
     /// What is as it was needs no statement and no entry.
-    fn put<T: PartialEq + serde::Serialize + ?Sized>(
+    fn put<T: PartialEq + serde::Serialize>(
         self,
         action: &str,
         subject: &str,
@@ -317,7 +339,7 @@ fn nothing() -> Changed {
 }
 
 /// Groups, tenants and keys are plain data: they always have a JSON form, without a key's hash.
-fn json(value: &(impl serde::Serialize + ?Sized)) -> Json {
+fn json(value: &impl serde::Serialize) -> Json {
     serde_json::to_value(value).unwrap_or(Json::Null)
 }
 

@@ -305,7 +305,7 @@ async fn prices_are_kept_once_and_audited(database: Database) {
     let of_prices: Vec<_> = audit.iter().filter(|it| it.action == "price.add").collect();
     assert_eq!(of_prices.len(), 3);
     assert_eq!((of_prices[0].actor.as_str(), of_prices[0].subject.as_str()), ("config", "a"));
-    assert_eq!(of_prices[0].before.as_ref().unwrap()["request"], 1);
+    assert_eq!(of_prices[0].before.as_ref().unwrap()["per_request"], "0.000001");
     assert_eq!(of_prices[0].after.as_ref().unwrap()["id"], dearer.id);
     assert_eq!(of_prices[1].before, None);
     assert_eq!(store.currency().await.unwrap(), Currency::parse("USD"));

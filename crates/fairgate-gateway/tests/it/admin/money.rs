@@ -110,7 +110,7 @@ async fn prices_are_audited_once_at_the_start_and_when_they_change() {
         audit.into_iter().filter(|entry| entry.1 == "price.add").collect()
     };
     let entry = ("config".to_owned(), "price.add".to_owned(), "sim".to_owned());
-    assert_eq!(added(it.audit().await), [entry.clone()]);
+    assert_eq!(added(it.audit().await), std::slice::from_ref(&entry));
     let mut next = Config::clone(&it.app().config.load());
     it.gateway.reload(next.clone()).await.expect("reloaded");
     assert_eq!(added(it.audit().await).len(), 1);
