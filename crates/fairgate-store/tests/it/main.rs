@@ -15,6 +15,7 @@ mod full_disk;
 mod ledger;
 mod model;
 mod money;
+mod money_shared;
 mod postgres_only;
 mod rows;
 mod server;

@@ -29,7 +29,7 @@ const DAILY: [(Unit, BudgetTier); 4] = [
     (Unit::Money, BudgetTier::Hosted),
 ];
 
-fn money(amount: u64, tier: BudgetTier) -> Budget {
+pub(crate) fn money(amount: u64, tier: BudgetTier) -> Budget {
     Budget { period: Period::Day, unit: Unit::Money, tier, amount }
 }
 
@@ -55,7 +55,13 @@ pub(crate) async fn hosted_budgets(store: &Store, budgets: Vec<Budget>) {
     store.change("test", NOW, Change::SetHosted { budgets }).await.unwrap();
 }
 
-fn asks(request: &str, tenant: &str, tokens: u64, own: u64, hosted: Option<u64>) -> Reservation {
+pub(crate) fn asks(
+    request: &str,
+    tenant: &str,
+    tokens: u64,
+    own: u64,
+    hosted: Option<u64>,
+) -> Reservation {
     Reservation {
         money: MicroUnits(own),
         hosted: hosted
@@ -64,16 +70,21 @@ fn asks(request: &str, tenant: &str, tokens: u64, own: u64, hosted: Option<u64>)
     }
 }
 
-fn costs(request: &str, tenant: &str, tokens: u64, money: u64, tier: u32) -> Attempt {
+pub(crate) fn costs(request: &str, tenant: &str, tokens: u64, money: u64, tier: u32) -> Attempt {
     Attempt { money: MicroUnits(money), tier, ..attempt(request, tenant, "k", tokens) }
 }
 
-fn everybody<'a>(tenant: &'a str, key: &'a str) -> Owners<'a> {
+pub(crate) fn everybody<'a>(tenant: &'a str, key: &'a str) -> Owners<'a> {
     Owners { group: Some("staff"), tenant: Some(tenant), key: Some(key), hosted: true }
 }
 
 /// Used and reserved of a day's budget.
-fn stands(left: &[BudgetLeft], scope: Scope, unit: Unit, tier: BudgetTier) -> (u64, u64) {
+pub(crate) fn stands(
+    left: &[BudgetLeft],
+    scope: Scope,
+    unit: Unit,
+    tier: BudgetTier,
+) -> (u64, u64) {
     let is_it = |left: &&BudgetLeft| {
         (left.scope, left.unit, left.tier, left.period) == (scope, unit, tier, Period::Day)
     };
@@ -277,7 +288,7 @@ async fn two_hundred_at_once_are_exact_in_every_sum(database: Database) {
     assert!(used <= LIMIT, "{used}");
 }
 
-fn price(model: &str, currency: &str, request: u64) -> Price {
+pub(crate) fn price(model: &str, currency: &str, request: u64) -> Price {
     let rates =
         fairgate_money::Rates { request: MicroUnits(request), ..fairgate_money::Rates::default() };
     Price::new(model, None, Currency::parse(currency).unwrap(), rates, None)

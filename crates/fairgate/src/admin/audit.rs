@@ -156,7 +156,7 @@ mod tests {
         let set = json!([budget("money", "hosted", 250_000), budget("tokens", "any", 7)]);
         let set =
             json!({"subject": "hosted", "before": {"budgets": []}, "after": {"budgets": set}});
-        assert_eq!(change(&set), "hosted_money_per_day: none → 0.25, tokens_per_day: none → 7");
+        assert_eq!(change(&set), "hosted_money_per_day: 0.25, tokens_per_day: 7");
         assert_eq!(to_the_second("2026-11-15T12:57:45.409124Z"), "2026-11-15T12:57:45Z");
     }
 }
