@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fairgate_core::policy::Policy;
+use fairgate_money::Prices;
 
 use crate::rules::Rules;
 
@@ -35,6 +36,8 @@ pub struct Config {
     pub upstreams: Vec<UpstreamConfig>,
     /// The pools, names unique; no model is in two of them.
     pub pools: Vec<PoolConfig>,
+    /// What models cost, all in one currency; none where absent.
+    pub prices: Prices,
 }
 
 /// A certificate chain and its key, as PEM files.
@@ -131,6 +134,9 @@ pub struct UpstreamConfig {
     pub aliases: BTreeMap<String, String>,
     /// How many requests it takes at once; any number where absent. Stated, it works for one pool only.
     pub slots: Option<u64>,
+    /// 0 is an own worker (default); from 1 on a hosted one, which is used only when no place of a lower tier is open. A
+    /// hosted one states its slots.
+    pub tier: u32,
     /// How long things may take.
     pub timeouts: UpstreamTimeouts,
     /// How its health is asked; not at all where absent.
@@ -291,6 +297,17 @@ pub struct PoolConfig {
     /// Whether this process tells the pool what it sees of its workers (default true): whether they are up, what their
     /// providers say about limits, rates that are learned.
     pub observe: bool,
+    /// What becomes of a request that has no room in a budget for hosted workers. Never `Wait` where all workers are hosted.
+    pub hosted_over_budget: HostedOverBudget,
+}
+
+/// What becomes of a request that has no room in a budget for hosted workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedOverBudget {
+    /// It waits for the pool's own workers (default).
+    Wait,
+    /// It is refused (default where the pool has no own worker).
+    Refuse,
 }
 
 /// Brownout: who waited longer than `wait` has its output capped.
@@ -309,6 +326,8 @@ pub struct ModelConfig {
     pub name: String,
     /// What the upstream calls it; the same where absent.
     pub upstream_name: Option<String>,
+    /// Whether requests for it may go to hosted workers (default true).
+    pub hosted: bool,
 }
 
 /// How a request's cost is worked out. Weights are thousandths of a token charged for each token.

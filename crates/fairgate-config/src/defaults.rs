@@ -59,6 +59,7 @@ pub(crate) const QUOTA: QuotaConfig = QuotaConfig {
     tokens_per_minute: None,
     burst_seconds: 10,
 };
+pub(crate) const TIER: u32 = 0;
 
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);

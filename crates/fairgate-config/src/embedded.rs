@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use http::Uri;
 
 use crate::config::{
-    AdminConfig, Config, Dialects, JournalConfig, ModelConfig, PoolConfig, UpstreamConfig,
+    AdminConfig, Config, Dialects, HostedOverBudget, JournalConfig, ModelConfig, PoolConfig,
+    UpstreamConfig,
 };
 use crate::defaults;
 use crate::read::{default_policy, default_store};
@@ -43,6 +44,7 @@ impl Config {
                 credential: None,
                 aliases: Default::default(),
                 slots: Some(SIM_SLOTS),
+                tier: defaults::TIER,
                 timeouts: defaults::TIMEOUTS,
                 health: None,
                 breaker: defaults::BREAKER,
@@ -59,13 +61,19 @@ impl Config {
                 max_queue: defaults::MAX_QUEUE,
                 queue_timeout: defaults::QUEUE_TIMEOUT,
                 brownout: None,
-                models: vec![ModelConfig { name: SIM.to_owned(), upstream_name: None }],
+                models: vec![ModelConfig {
+                    name: SIM.to_owned(),
+                    upstream_name: None,
+                    hosted: true,
+                }],
                 workers: vec![SIM.to_owned()],
                 retries: defaults::RETRIES,
                 down_wait: defaults::DOWN_WAIT,
                 cost: defaults::COST,
                 observe: true,
+                hosted_over_budget: HostedOverBudget::Wait,
             }],
+            prices: Default::default(),
         }
     }
 }

@@ -57,7 +57,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    fn expected<T>(&self, expected: impl Display) -> Option<T> {
+    pub(crate) fn expected<T>(&self, expected: impl Display) -> Option<T> {
         self.wrong(format!("must be {expected}, not {}", self.shown()))
     }
 
@@ -78,7 +78,7 @@ impl<'a> Field<'a> {
     }
 
     /// A scalar that is not in quotes, so may be a number.
-    fn plain(&self) -> Option<&'a str> {
+    pub(crate) fn plain(&self) -> Option<&'a str> {
         match &self.node.value {
             Value::Scalar { text, quoted: false } => Some(text),
             _ => None,

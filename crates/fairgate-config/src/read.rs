@@ -3,6 +3,7 @@
 mod gateway;
 mod policy;
 mod pool;
+mod prices;
 mod rules;
 mod secret;
 mod upstream;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::pool::{Pool, pools};
+use self::prices::prices;
 use self::upstream::{Upstream, upstreams};
 use crate::config::Config;
 use crate::defaults;
@@ -45,6 +47,7 @@ const ROOT: &[&str] = &[
     "limits",
     "upstreams",
     "pools",
+    "prices",
 ];
 
 impl Config {
@@ -126,6 +129,7 @@ fn read(root: Field<'_>) -> Option<Config> {
     if let (Some(upstreams), Some(pools)) = (&upstreams, &pools) {
         check_aliases(upstreams, pools);
     }
+    let prices = root.optional("prices", |field| prices(field, known, pools.as_deref()));
     Some(Config {
         listen: listen?,
         tls: tls?,
@@ -138,6 +142,7 @@ fn read(root: Field<'_>) -> Option<Config> {
         drain_grace: drain_grace?,
         upstreams: upstreams?.into_iter().map(|upstream| upstream.config).collect::<Option<_>>()?,
         pools: pools?.into_iter().map(|pool| pool.config).collect::<Option<_>>()?,
+        prices: prices?.unwrap_or_default(),
     })
 }
 

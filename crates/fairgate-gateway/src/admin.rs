@@ -15,16 +15,19 @@ mod config;
 mod fairshare;
 mod groups;
 mod health;
+mod hosted;
 mod keys;
 mod limits;
 mod me;
 mod metrics;
 mod moment;
+mod money;
 mod name;
 mod openapi;
 mod page;
 mod path;
 mod pools;
+mod prices;
 mod query;
 mod requests;
 mod story;
@@ -55,6 +58,9 @@ pub fn router(app: Arc<App>) -> Router {
             "/api/v1/groups/{name}",
             get(groups::show).patch(groups::patch).delete(groups::remove),
         )
+        .route("/api/v1/groups/{name}/budgets", get(budgets::of_group))
+        .route("/api/v1/hosted", get(hosted::show).patch(hosted::patch))
+        .route("/api/v1/prices", get(prices::list))
         .route("/api/v1/tenants", get(tenants::list).post(tenants::create))
         .route(
             "/api/v1/tenants/{name}",

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, ConfigErrors, Plan, Reload};
-use fairgate_store::{KeyHash, Store, StoreError, Throttle};
+use fairgate_money::Prices;
+use fairgate_store::{Change, KeyHash, Store, StoreError, Throttle};
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::admin;
 use crate::app::App;
 use crate::control::Control;
+use crate::forward::unix_now;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
 use crate::in_flight::InFlight;
@@ -114,6 +116,9 @@ pub enum ReloadError {
     /// A pool or an upstream.
     #[error(transparent)]
     Pools(#[from] PoolsError),
+    /// The prices could not be kept in the database, which each row that names one needs.
+    #[error("the prices cannot be kept: {0}")]
+    Store(#[from] StoreError),
 }
 
 /// How a gateway ended.
@@ -125,6 +130,16 @@ pub struct Drained {
     pub still_in_flight: u64,
     /// What could not be saved or closed.
     pub problems: Vec<String>,
+}
+
+/// Has the database keep the prices in force, for the rows that will name them. Those that it has not seen yet are audited as a
+/// change by the configuration file.
+async fn keep_prices(store: &Store, prices: &Prices) -> Result<(), StoreError> {
+    if prices.is_empty() {
+        return Ok(());
+    }
+    let keep = Change::KeepPrices { prices: prices.all().cloned().collect() };
+    store.change("config", unix_now(), keep).await.map(drop)
 }
 
 /// A future in a box, so that the whole gateway inside it is compiled in this crate and not again in every crate that
@@ -152,6 +167,7 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let GatewayOptions { config, store, admin_token } = options;
         let tls = config.tls.as_ref().map(tls::for_clients).transpose()?;
+        keep_prices(&store, &config.prices).await?;
         let identity = Identity::load(&store).await?;
         let Listeners { clients: (addr, clients), admin } = listeners;
         let pools = Pools::start(&config).await?;
@@ -217,6 +233,9 @@ impl Gateway {
         let plan = Reload::plan(&self.app.config.load(), &next)?;
         let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
         let prepared = self.app.pools.prepare(&next)?;
+        if self.app.config.load().prices != next.prices {
+            keep_prices(&self.app.store, &next.prices).await?;
+        }
         // From here on nothing can fail.
         self.app.pools.switch(prepared, next.drain_grace).await;
         self.server.tls.store(tls);

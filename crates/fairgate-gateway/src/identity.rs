@@ -8,7 +8,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_dialect::Problem;
-use fairgate_store::{Directory, Key, KeyHash, Store, StoreError, Tenant, UnixMicros};
+use fairgate_store::{
+    Budget, BudgetTier, Directory, HostedUse, Key, KeyHash, Store, StoreError, Tenant, UnixMicros,
+};
 use http::{HeaderMap, StatusCode};
 use tokio::sync::Mutex;
 
@@ -35,8 +37,12 @@ pub struct Caller {
     pub tenant_limits: fairgate_store::Limits,
     /// Its key's limits.
     pub key_limits: fairgate_store::Limits,
-    /// Whether its tenant or key has a budget.
+    /// Whether its group, tenant or key has a budget that counts on any worker.
     pub budgeted: bool,
+    /// Whether its group, tenant or key, or the hosted tier as a whole, has a budget that counts on hosted workers.
+    pub hosted_budgeted: bool,
+    /// Whether its tenant and its key may use hosted workers.
+    pub may_use_hosted: bool,
 }
 
 /// The directory as the gateway uses it. Reading is lock-free; a change swaps the whole.
@@ -112,8 +118,10 @@ impl Book {
         let tenants: HashMap<&str, &Tenant> =
             directory.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant)).collect();
         // A key whose tenant is not there was read in the middle of nothing: it is nobody's.
-        let entry =
-            |key: &Key| Some((key.hash, Entry::new(key, tenants.get(key.tenant.as_str())?)));
+        let entry = |key: &Key| {
+            let tenant = tenants.get(key.tenant.as_str())?;
+            Some((key.hash, Entry::new(key, tenant, &directory)))
+        };
         let callers = directory.keys.iter().filter_map(entry).collect();
         Self { directory: Arc::new(directory), callers }
     }
@@ -132,8 +140,17 @@ impl Book {
 }
 
 impl Entry {
-    fn new(key: &Key, tenant: &Tenant) -> Self {
-        let budgeted = !tenant.limits.budgets.is_empty() || !key.limits.budgets.is_empty();
+    fn new(key: &Key, tenant: &Tenant, directory: &Directory) -> Self {
+        let group = directory.groups.binary_search_by(|group| group.name.cmp(&tenant.group));
+        let of_group = group.ok().map(|place| &directory.groups[place].budgets);
+        let budgets = || {
+            let own = tenant.limits.budgets.iter().chain(&key.limits.budgets);
+            own.chain(of_group.into_iter().flatten()).chain(&directory.hosted)
+        };
+        let is_hosted = |budget: &Budget| budget.tier == BudgetTier::Hosted;
+        let may_use_hosted = [tenant.limits.hosted, key.limits.hosted]
+            .iter()
+            .all(|hosted| *hosted == HostedUse::Allowed);
         let attributes = Attributes::none()
             .with(Attribute::Group, &tenant.group)
             .with(Attribute::Tenant, &tenant.name)
@@ -150,7 +167,9 @@ impl Entry {
             attributes,
             tenant_limits: tenant.limits.clone(),
             key_limits: key.limits.clone(),
-            budgeted,
+            budgeted: budgets().any(|budget| !is_hosted(budget)),
+            hosted_budgeted: budgets().any(is_hosted),
+            may_use_hosted,
         };
         Self {
             caller: Arc::new(caller),

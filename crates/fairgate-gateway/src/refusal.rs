@@ -1,6 +1,8 @@
 //! Every way in which the data plane says no: its status, its stable code, when to come back. Nothing else decides an
 //! HTTP status.
 
+mod budget;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -8,13 +10,15 @@ use bytes::Bytes;
 use fairgate_core::decision::Reason;
 use fairgate_dialect::{BadAsk, Dialect, Problem};
 use fairgate_runtime::Refused;
-use fairgate_store::{Exhausted, Outcome, Period, Scope, UnixMicros};
+use fairgate_store::Outcome;
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::limits::Limited;
 use crate::reply::{Reply, json};
 use crate::upstream::{Failure, FailureKind};
+
+pub(crate) use self::budget::budget_exhausted;
 
 /// Carries the request's id on every response.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-fairgate-request-id");
@@ -257,41 +261,6 @@ impl From<&Failure> for Refusal {
     }
 }
 
-/// When to come back where a budget's tokens are only held by requests that are in flight. They end when they end; nobody knows.
-const RESERVED_RETRY: Duration = Duration::from_secs(2);
-
-/// A budget has too few tokens left for a request: until it starts anew, or only until what is in flight has ended, or for ever.
-pub(crate) fn budget_exhausted(exhausted: &Exhausted, now: UnixMicros) -> Refusal {
-    let Exhausted { scope, period, limit, used, reserved, wanted, resets_at } = exhausted;
-    let whose = match scope {
-        Scope::Tenant => "tenant",
-        Scope::Key => "key",
-    };
-    let period = match period {
-        Period::Day => "day",
-        Period::Month => "month",
-    };
-    let stand = format!(
-        "The budget of this {whose} is {limit} tokens a {period}; {used} are used, {reserved} are set aside for requests \
-         in flight, and this one may take up to {wanted}."
-    );
-    let refused = |code, advice: &str, after| {
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, format!("{stand} {advice}")).after(after)
-    };
-    if wanted > limit {
-        let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
-        return Refusal { hopeless: true, ..refused("budget_exhausted", advice, None) };
-    }
-    if used.saturating_add(*wanted) <= *limit {
-        let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
-        return refused("budget_reserved", advice, Some(RESERVED_RETRY));
-    }
-    let micros = u64::try_from(resets_at.0.saturating_sub(now.0)).unwrap_or(0);
-    let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
-    let after = Some(Duration::from_micros(micros));
-    Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
-}
-
 /// A provider's limit has held up a request for as long as requests may wait.
 pub(crate) fn provider_limited(
     worker: &str,
@@ -420,6 +389,16 @@ pub(crate) fn forbidden_model(model: &str) -> Refusal {
     Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message).about("model")
 }
 
+/// Only hosted workers have the model, and the caller may not use those.
+pub(crate) fn hosted_not_allowed(model: &str) -> Refusal {
+    let shown: String = model.chars().take(128).collect();
+    let message = format!(
+        "The model {shown:?} runs on hosted workers only, and this key may not use those. Ask for another model, or have \
+         the gateway's operator allow it."
+    );
+    Refusal::new(StatusCode::FORBIDDEN, "hosted_not_allowed", message).about("model")
+}
+
 pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
     let message =
         format!("The upstreams of the model {model:?} do not serve this route. Use {instead}.");
@@ -521,27 +500,5 @@ mod tests {
             assert_eq!(refusal.problem.status, status, "{kind:?}");
             assert_eq!(refusal.outcome == Outcome::Timeout, slow, "{kind:?}");
         }
-    }
-
-    #[test]
-    fn a_spent_budget_is_hopeless_until_it_starts_anew_and_a_reserved_one_is_not() {
-        let refused = |used, reserved, wanted| {
-            let exhausted = Exhausted {
-                scope: Scope::Key,
-                period: Period::Day,
-                limit: 10,
-                used,
-                reserved,
-                wanted,
-                resets_at: UnixMicros(2_500_000),
-            };
-            let refusal = budget_exhausted(&exhausted, UnixMicros(0));
-            (refusal.problem.code, refusal.hopeless, refusal.retry_after)
-        };
-        let reset = Some(Duration::from_micros(2_500_000));
-        assert_eq!(refused(10, 0, 1), ("budget_exhausted", true, reset));
-        assert_eq!(refused(5, 5, 6), ("budget_exhausted", true, reset));
-        assert_eq!(refused(5, 5, 5), ("budget_reserved", false, Some(RESERVED_RETRY)));
-        assert_eq!(refused(0, 0, 11), ("budget_exhausted", true, None));
     }
 }

@@ -1,11 +1,12 @@
 //! What a change does to the directory: decided here, once, for both databases.
 
+use fairgate_money::{Price, UnixMicros};
 use serde_json::Value as Json;
 
-use crate::directory::{
-    Change, Changed, Group, GroupPatch, Key, KeyPatch, Limits, Tenant, TenantPatch, UnixMicros,
-};
+use crate::budget::Budget;
+use crate::directory::{Change, Changed, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch};
 use crate::error::StoreError;
+use crate::ledger::PriceVersion;
 use crate::secret::Secret;
 use crate::sql::{self, Statement};
 
@@ -17,6 +18,8 @@ pub(crate) struct Concern<'a> {
     pub(crate) group: Option<&'a str>,
     pub(crate) tenant: Option<&'a str>,
     pub(crate) key: Option<&'a str>,
+    pub(crate) hosted: bool,
+    pub(crate) prices: bool,
 }
 
 /// What was found of that.
@@ -29,6 +32,10 @@ pub(crate) struct Found {
     pub(crate) tenants_of_group: u64,
     /// The ids of the tenant's keys.
     pub(crate) keys_of_tenant: Vec<String>,
+    /// The budgets of the hosted tier.
+    pub(crate) hosted: Vec<Budget>,
+    /// All prices that there are.
+    pub(crate) prices: Vec<PriceVersion>,
 }
 
 /// What is to be written; nothing where the change changes nothing.
@@ -57,6 +64,8 @@ impl Change {
             Self::PatchKey { id, .. } | Self::RotateKey { id } | Self::RevokeKey { id } => {
                 Concern { key: Some(id), ..none }
             }
+            Self::SetHosted { .. } => Concern { hosted: true, ..none },
+            Self::KeepPrices { .. } => Concern { prices: true, ..none },
             Self::Note { .. } => none,
         }
     }
@@ -65,8 +74,13 @@ impl Change {
     pub(crate) fn edit(&self, actor: &str, at: UnixMicros, found: Found) -> Result<Edit> {
         let scribe = Scribe { actor, at };
         match self.clone() {
-            Self::AddGroup { name, weight } => add_group(scribe, found, name, weight),
-            Self::PatchGroup { name, patch } => patch_group(scribe, found, &name, &patch),
+            Self::AddGroup { name, weight, budgets } => {
+                let group = Group { name, weight, budgets, created_at: at };
+                add_group(scribe, found, group)
+            }
+            Self::PatchGroup { name, patch } => patch_group(scribe, found, &name, patch),
+            Self::SetHosted { budgets } => Ok(set_hosted(scribe, found, budgets)),
+            Self::KeepPrices { prices } => keep_prices(scribe, found, &prices),
             Self::RemoveGroup { name } => remove_group(scribe, found, &name),
             Self::AddTenant { name, group, weight, limits } => {
                 let disabled = false;
@@ -121,15 +135,76 @@ fn is_new<T>(found: Option<&T>, what: &'static str, name: &str) -> Result<()> {
     }
 }
 
-fn add_group(scribe: Scribe<'_>, found: Found, name: String, weight: u64) -> Result<Edit> {
-    is_new(found.group.as_ref(), "group", &name)?;
-    Ok(scribe.group("group.add", None, Group { name, weight, created_at: scribe.at }))
+fn add_group(scribe: Scribe<'_>, found: Found, group: Group) -> Result<Edit> {
+    is_new(found.group.as_ref(), "group", &group.name)?;
+    Ok(scribe.group("group.add", None, group))
 }
 
-fn patch_group(scribe: Scribe<'_>, found: Found, name: &str, patch: &GroupPatch) -> Result<Edit> {
+fn patch_group(scribe: Scribe<'_>, found: Found, name: &str, patch: GroupPatch) -> Result<Edit> {
     let before = exists(found.group, "group", name)?;
-    let after = Group { weight: patch.weight.unwrap_or(before.weight), ..before.clone() };
+    let mut after = before.clone();
+    after.weight = patch.weight.unwrap_or(after.weight);
+    after.budgets = patch.budgets.unwrap_or(after.budgets);
     Ok(scribe.group("group.patch", Some(before), after))
+}
+
+/// The hosted tier as the audit trail shows it.
+#[derive(PartialEq, serde::Serialize)]
+struct HostedTier {
+    budgets: Vec<Budget>,
+}
+
+fn set_hosted(scribe: Scribe<'_>, found: Found, mut budgets: Vec<Budget>) -> Edit {
+    in_order(&mut budgets);
+    let (before, after) = (HostedTier { budgets: found.hosted }, HostedTier { budgets });
+    let put = |tier: &HostedTier| sql::put_hosted(&tier.budgets);
+    let statements = scribe.put("hosted.set", "hosted", Some(&before), &after, put);
+    Edit { statements, changed: Changed { hosted: Some(after.budgets), ..nothing() } }
+}
+
+/// A price as the audit trail shows it: amounts as decimals in its currency.
+fn price_json(price: &Price) -> Json {
+    let rates = &price.rates;
+    serde_json::json!({
+        "id": price.id,
+        "model": price.model,
+        "upstream": price.upstream,
+        "currency": price.currency,
+        "input_per_million_tokens": rates.input.to_string(),
+        "cached_input_per_million_tokens": rates.cached_input.to_string(),
+        "output_per_million_tokens": rates.output.to_string(),
+        "per_request": rates.request.to_string(),
+        "from": price.from.map(fairgate_money::Day::name),
+    })
+}
+
+/// One statement and one audit entry for each price that is not there yet.
+fn keep_prices(scribe: Scribe<'_>, found: Found, prices: &[Price]) -> Result<Edit> {
+    let known = found.prices;
+    let currency = known.first().map(|known| &known.price).or(prices.first());
+    let mut statements = Vec::new();
+    for (place, price) in prices.iter().enumerate() {
+        if let Some(first) = currency.filter(|first| first.currency != price.currency) {
+            let problem = format!(
+                "is {}, and this database counts money in {}: an installation has one currency; go back to {}, or start \
+                 with a new database",
+                price.currency, first.currency, first.currency
+            );
+            return Err(StoreError::Invalid { field: "prices.currency", problem });
+        }
+        let is_known = known.iter().any(|known| known.price.id == price.id);
+        if is_known || prices[..place].iter().any(|earlier| earlier.id == price.id) {
+            continue;
+        }
+        // What it takes the place of: the last one for the same.
+        let is_same = |known: &&PriceVersion| {
+            (&known.price.model, &known.price.upstream) == (&price.model, &price.upstream)
+        };
+        let before = known.iter().rfind(is_same).map(|known| price_json(&known.price));
+        statements.push(sql::put_price(price, scribe.at));
+        statements.push(scribe.audit("price.add", &price.model, before, Some(price_json(price))));
+    }
+    Ok(Edit { statements, changed: nothing() })
 }
 
 fn remove_group(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
@@ -213,13 +288,14 @@ impl Scribe<'_> {
         sql::put_audit(self.actor, self.at, action, subject, before.map(text), after.map(text))
     }
 
-    fn group(self, action: &str, before: Option<Group>, after: Group) -> Edit {
+    fn group(self, action: &str, before: Option<Group>, mut after: Group) -> Edit {
+        in_order(&mut after.budgets);
         let statements = self.put(action, &after.name, before.as_ref(), &after, sql::put_group);
         Edit { statements, changed: Changed { group: Some(after), ..nothing() } }
     }
 
     fn tenant(self, action: &str, before: Option<Tenant>, mut after: Tenant) -> Edit {
-        in_order(&mut after.limits);
+        in_order(&mut after.limits.budgets);
         let statements = self.put(action, &after.name, before.as_ref(), &after, sql::put_tenant);
         Edit { statements, changed: Changed { tenant: Some(after), ..nothing() } }
     }
@@ -231,7 +307,7 @@ impl Scribe<'_> {
         mut after: Key,
         secret: Option<Secret>,
     ) -> Edit {
-        in_order(&mut after.limits);
+        in_order(&mut after.limits.budgets);
         let statements = self.put(action, &after.id, before.as_ref(), &after, sql::put_key);
         Edit { statements, changed: Changed { key: Some(after), secret, ..nothing() } }
     }
@@ -254,13 +330,12 @@ impl Scribe<'_> {
     }
 }
 
-/// Budgets have no order of their own: they are stored and told by period.
-fn in_order(limits: &mut Limits) {
-    limits.budgets.sort_by_key(|budget| budget.period);
+fn in_order(budgets: &mut [Budget]) {
+    budgets.sort_by_key(Budget::kind);
 }
 
 fn nothing() -> Changed {
-    Changed { version: 0, group: None, tenant: None, key: None, secret: None }
+    Changed { version: 0, group: None, tenant: None, key: None, hosted: None, secret: None }
 }
 
 /// Groups, tenants and keys are plain data: they always have a JSON form, without a key's hash.

@@ -1,6 +1,9 @@
 //! What the fields of a change may be.
 
-use crate::directory::{Change, KeyPatch, Limits, UnixMicros};
+use fairgate_money::UnixMicros;
+
+use crate::budget::{Budget, BudgetTier};
+use crate::directory::{Change, KeyPatch, Limits};
 use crate::error::StoreError;
 
 type Result = std::result::Result<(), StoreError>;
@@ -26,11 +29,26 @@ fn invalid(field: &'static str, problem: String) -> StoreError {
 pub(crate) fn change(actor: &str, at: UnixMicros, change: &Change) -> Result {
     name("actor", actor)?;
     match change {
-        Change::AddGroup { name: group, weight: share } => {
+        Change::AddGroup { name: group, weight: share, budgets: allowed } => {
             name("name", group)?;
-            weight(Some(*share))
+            weight(Some(*share))?;
+            budgets(allowed)
         }
-        Change::PatchGroup { patch, .. } => weight(patch.weight),
+        Change::PatchGroup { patch, .. } => {
+            weight(patch.weight)?;
+            patch.budgets.as_deref().map_or(Ok(()), budgets)
+        }
+        Change::SetHosted { budgets: allowed } => {
+            if allowed.iter().any(|budget| budget.tier != BudgetTier::Hosted) {
+                let problem = "those of the hosted tier must all be of tier \"hosted\"".to_owned();
+                return Err(invalid("budgets", problem));
+            }
+            budgets(allowed)
+        }
+        Change::KeepPrices { prices } => prices.iter().try_for_each(|price| {
+            bounded("model", &price.model, MODEL_MAX)?;
+            price.upstream.as_deref().map_or(Ok(()), |upstream| name("upstream", upstream))
+        }),
         Change::AddTenant { name: tenant, group, weight: share, limits: allowed } => {
             name("name", tenant)?;
             name("group", group)?;
@@ -128,11 +146,18 @@ fn limits(limits: &Limits) -> Result {
     at_least("queued_bytes", limits.queued_bytes, 1)?;
     at_least("requests_per_minute", limits.requests_per_minute, 1)?;
     at_least("tokens_per_minute", limits.tokens_per_minute, 1)?;
-    for (place, budget) in limits.budgets.iter().enumerate() {
-        at_least("budgets", Some(budget.tokens), 0)?;
-        if limits.budgets[..place].iter().any(|earlier| earlier.period == budget.period) {
-            let problem = "may have one budget for each period and has two for one".to_owned();
+    budgets(&limits.budgets)
+}
+
+fn budgets(budgets: &[Budget]) -> Result {
+    for (place, budget) in budgets.iter().enumerate() {
+        if budget.amount > LIMIT_MAX {
+            let problem = format!("must be 0 to {LIMIT_MAX} and is {}", budget.amount);
             return Err(invalid("budgets", problem));
+        }
+        if budgets[..place].iter().any(|earlier| earlier.kind() == budget.kind()) {
+            let problem = "may have one budget for each period, unit and tier and has two for one";
+            return Err(invalid("budgets", problem.to_owned()));
         }
     }
     Ok(())

@@ -1,15 +1,10 @@
 //! Who there is: groups, tenants, keys, and what each may use.
 
+use fairgate_money::{Price, UnixMicros};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Budget, HostedUse};
 use crate::secret::KeyHash;
-
-/// Microseconds since 1970, UTC.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct UnixMicros(pub i64);
 
 /// Everything that the gateway must know to tell who asks. Small enough to be held in memory as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +17,8 @@ pub struct Directory {
     pub tenants: Vec<Tenant>,
     /// Sorted by id; revoked and expired ones included.
     pub keys: Vec<Key>,
+    /// The budgets of the hosted tier as a whole, over all groups.
+    pub hosted: Vec<Budget>,
 }
 
 /// A group of tenants, which share what the group gets.
@@ -31,6 +28,9 @@ pub struct Group {
     pub name: String,
     /// Its share among groups; 1 or more.
     pub weight: u64,
+    /// What all its tenants together may use; at most one for each period, unit and tier.
+    #[serde(default)]
+    pub budgets: Vec<Budget>,
     /// When it was made.
     pub created_at: UnixMicros,
 }
@@ -100,28 +100,10 @@ pub struct Limits {
     pub requests_per_minute: Option<u64>,
     /// Tokens a minute, as charged.
     pub tokens_per_minute: Option<u64>,
-    /// Tokens a calendar day or month (UTC), as charged; at most one of each period.
+    /// Provider tokens or money for a calendar day or month (UTC); at most one for each period, unit and tier.
     pub budgets: Vec<Budget>,
-}
-
-/// Tokens for a calendar period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Budget {
-    /// How many, as charged; 0 or more.
-    pub tokens: u64,
-    /// Per what.
-    pub period: Period,
-}
-
-/// A calendar period in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Period {
-    /// From midnight to midnight.
-    Day,
-    /// From the first to the first.
-    Month,
+    /// Whether it may use hosted workers at all. A key may if its tenant may too.
+    pub hosted: HostedUse,
 }
 
 /// A change of the directory. Each is one transaction together with its audit entry.
@@ -133,6 +115,8 @@ pub enum Change {
         name: String,
         /// Its weight.
         weight: u64,
+        /// Its budgets.
+        budgets: Vec<Budget>,
     },
     /// Changes a group.
     PatchGroup {
@@ -203,6 +187,17 @@ pub enum Change {
         /// Its id.
         id: String,
     },
+    /// Sets the budgets of the hosted tier as a whole, all of them at once. Each must be one of the hosted tier.
+    SetHosted {
+        /// All of its budgets: those absent in here are lifted.
+        budgets: Vec<Budget>,
+    },
+    /// Keeps these prices for ever. Those that are known already are left alone; each new one is one audit entry. All
+    /// prices that were ever kept must be in one currency.
+    KeepPrices {
+        /// The prices in force.
+        prices: Vec<Price>,
+    },
     /// Changes nothing in the directory: leaves an audit entry for something that was done elsewhere.
     Note {
         /// What was done, such as `pool.hold`.
@@ -220,6 +215,8 @@ pub enum Change {
 pub struct GroupPatch {
     /// Its weight.
     pub weight: Option<u64>,
+    /// All of its budgets: those absent in here are lifted.
+    pub budgets: Option<Vec<Budget>>,
 }
 
 /// What is new about a tenant; what is absent stays.
@@ -274,6 +271,8 @@ pub struct Changed {
     pub tenant: Option<Tenant>,
     /// The key, as it is now, where the change was about one.
     pub key: Option<Key>,
+    /// The budgets of the hosted tier, as they are now, where the change was about them.
+    pub hosted: Option<Vec<Budget>>,
     /// The new secret, where there is one: shown once.
     pub secret: Option<crate::secret::Secret>,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::directory::{Period, UnixMicros};
+use fairgate_money::{MicroUnits, Price, UnixMicros};
 
 /// One attempt, one row. A request that was tried on two workers has two rows, of which the last is `final`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct Attempt {
     pub cached_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// What was charged to the scheduler and the budgets, in weighted tokens.
+    /// What the scheduler was charged, in weighted tokens: what is shared. No budget counts these.
     pub charged: u64,
     /// Where the token numbers are from.
     pub usage: UsageSource,
@@ -65,6 +65,34 @@ pub struct Attempt {
     /// worker was at fault. 0 where it completed.
     #[serde(default)]
     pub occupied: u64,
+    /// What providers and token budgets count: input and output tokens, not weighted.
+    #[serde(default = "not_said")]
+    pub provider_tokens: u64,
+    /// What it cost, in micro-units of the installation's currency; 0 where the model has no price.
+    #[serde(default)]
+    pub money: MicroUnits,
+    /// The id of the price that applied; absent where the model has none.
+    #[serde(default)]
+    pub price: Option<String>,
+    /// The tier of its worker: 0 is an own one, from 1 on a hosted one. 0 where it got to none.
+    #[serde(default)]
+    pub tier: u32,
+}
+
+/// What an earlier version, which did not count provider tokens, says of them in a spool: see
+/// [`Attempt::of_any_version`].
+fn not_said() -> u64 {
+    u64::MAX
+}
+
+impl Attempt {
+    /// A row as it was read from a spool. Where an earlier version wrote it, budgets counted what was charged.
+    pub(crate) fn of_any_version(mut self) -> Self {
+        if self.provider_tokens == not_said() {
+            self.provider_tokens = self.charged;
+        }
+        self
+    }
 }
 
 /// Where token numbers are from.
@@ -104,22 +132,13 @@ pub enum Outcome {
     Lost,
 }
 
-/// What a budget is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// A tenant.
-    Tenant,
-    /// A key.
-    Key,
-}
-
-/// Tokens held for a request in flight. Made at the grant, gone with [`crate::Store::record`] of the same request.
+/// Tokens and money held for a request in flight. Made before it is queued, gone with [`crate::Store::record`] of the same
+/// request's last row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The request's id; a request has one reservation at a time.
     pub request: String,
-    /// The caller's group, for the row in case the process dies.
+    /// The caller's group.
     pub group: String,
     /// The caller's tenant.
     pub tenant: String,
@@ -127,46 +146,35 @@ pub struct Reservation {
     pub key: String,
     /// The model, for the row in case the process dies.
     pub model: String,
-    /// How many tokens.
+    /// Weighted tokens: what its row says it was charged in case the process dies. No budget counts these.
     pub tokens: u64,
+    /// The most provider tokens that it may use on an own worker; where there is none, on a hosted one.
+    pub provider_tokens: u64,
+    /// The most that it may cost on an own worker, in micro-units; where there is none, on a hosted one. 0 without a price.
+    pub money: MicroUnits,
+    /// The most that it may use on a hosted worker. Absent where it must not or cannot go to one.
+    pub hosted: Option<HostedMost>,
     /// When.
     pub at: UnixMicros,
 }
 
-/// A budget that cannot take a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exhausted {
-    /// Whose budget.
-    pub scope: Scope,
-    /// Its period.
-    pub period: Period,
-    /// How many tokens it has.
-    pub limit: u64,
-    /// How many are used.
-    pub used: u64,
-    /// How many are reserved by what flies.
-    pub reserved: u64,
-    /// How many the request would have reserved.
-    pub wanted: u64,
-    /// When it starts anew.
-    pub resets_at: UnixMicros,
+/// The most that a request may use on a hosted worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostedMost {
+    /// Provider tokens.
+    pub provider_tokens: u64,
+    /// Micro-units of the installation's currency; 0 without a price.
+    pub money: MicroUnits,
 }
 
-/// How a budget stands.
+/// A price that was in force at some time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BudgetLeft {
-    /// Whose budget.
-    pub scope: Scope,
-    /// Its period.
-    pub period: Period,
-    /// How many tokens it has.
-    pub limit: u64,
-    /// How many are used.
-    pub used: u64,
-    /// How many are reserved by what flies.
-    pub reserved: u64,
-    /// When it starts anew.
-    pub resets_at: UnixMicros,
+pub struct PriceVersion {
+    /// The price.
+    #[serde(flatten)]
+    pub price: Price,
+    /// When a process first had it in its configuration.
+    pub first_seen: UnixMicros,
 }
 
 /// What was found of processes that died.
@@ -174,7 +182,7 @@ pub struct BudgetLeft {
 pub struct Resolved {
     /// How many reservations were turned into rows of outcome `lost`.
     pub reservations: u64,
-    /// How many tokens they were charged: their estimates.
+    /// How many weighted tokens they were charged: the most that they might have used.
     pub tokens: u64,
 }
 
@@ -193,6 +201,7 @@ pub enum By {
     Agent,
     Day,
     Hour,
+    Tier,
 }
 
 /// Which rows to sum.
@@ -225,8 +234,12 @@ pub struct UsageRow {
     pub cached_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// What was charged, in weighted tokens.
+    /// What the scheduler was charged, in weighted tokens.
     pub charged: u64,
+    /// What providers and token budgets count: input and output tokens, not weighted.
+    pub provider_tokens: u64,
+    /// What it cost, in micro-units of the installation's currency.
+    pub money: MicroUnits,
     /// The mean wait of final rows, in microseconds.
     pub waited_us_mean: u64,
     /// The longest wait, in microseconds.

@@ -1,9 +1,11 @@
-//! What Fairgate remembers: groups, tenants and keys, budgets and their reservations, the ledger of attempts, and the
-//! audit trail of every change. SQLite by default, PostgreSQL by URL; one suite of tests runs on both.
+//! What Fairgate remembers: groups, tenants and keys, budgets and their reservations, the ledger of attempts, the prices
+//! that applied, and the audit trail of every change. SQLite by default, PostgreSQL by URL; one suite of tests runs on both.
 
+mod budget;
 mod calendar;
 mod change;
 mod check;
+mod decide;
 mod directory;
 mod error;
 mod fit;
@@ -22,14 +24,17 @@ mod throttle;
 mod turns;
 mod words;
 
+pub use budget::{
+    Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Scope, Unit,
+};
 pub use directory::{
-    Budget, Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits, Period, Tenant,
-    TenantPatch, UnixMicros,
+    Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits, Tenant, TenantPatch,
 };
 pub use error::StoreError;
+pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
 pub use ledger::{
-    Attempt, AuditEntry, AuditQuery, BudgetLeft, By, Exhausted, LedgerQuery, Outcome, Reservation,
-    Resolved, Scope, UsageQuery, UsageRow, UsageSource,
+    Attempt, AuditEntry, AuditQuery, By, HostedMost, LedgerQuery, Outcome, PriceVersion,
+    Reservation, Resolved, UsageQuery, UsageRow, UsageSource,
 };
 pub use secret::{KeyHash, Secret};
 pub use store::{Answer, Store, StoreOptions};

@@ -23,6 +23,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/2.sqlite.sql"),
         postgres: include_str!("migrations/2.postgres.sql"),
     },
+    Migration {
+        version: 3,
+        sqlite: include_str!("migrations/3.sqlite.sql"),
+        postgres: include_str!("migrations/3.postgres.sql"),
+    },
 ];
 
 /// Where a database keeps its schema's number. One row, or none before the first step.

@@ -25,11 +25,14 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
-use crate::directory::{Change, Changed, Directory, UnixMicros};
+use fairgate_money::{Currency, UnixMicros};
+
+use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, BudgetLeft, Exhausted, LedgerQuery, Reservation, Resolved,
-    UsageQuery, UsageRow,
+    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, Resolved, UsageQuery,
+    UsageRow,
 };
 use crate::private::{FileLock, private_folder};
 use crate::spool::{Back, Files, Spool};
@@ -209,7 +212,7 @@ impl Postgres {
     pub(crate) async fn reserve(
         &self,
         reservation: Reservation,
-    ) -> Result<std::result::Result<(), Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Exhausted>> {
         let command = |reply| budgets::Command::Reserve(Box::new(reservation), reply);
         let reserve = async {
             self.flush_few().await?;
@@ -220,15 +223,22 @@ impl Postgres {
 
     pub(crate) async fn budgets(
         &self,
-        tenant: &str,
-        key: Option<&str>,
+        owners: Owners<'_>,
         at: UnixMicros,
     ) -> Result<Vec<BudgetLeft>> {
         let read = async {
             self.flush_few().await?;
-            read!(self, session => queries::budgets(session, tenant, key, at))
+            read!(self, session => queries::budgets(session, owners, at))
         };
         self.pulse.or_away(read).await
+    }
+
+    pub(crate) async fn prices(&self) -> Result<Vec<PriceVersion>> {
+        read!(self, session => queries::prices(session))
+    }
+
+    pub(crate) async fn currency(&self) -> Result<Option<Currency>> {
+        read!(self, session => queries::currency(session))
     }
 
     pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {

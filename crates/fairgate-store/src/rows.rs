@@ -1,12 +1,16 @@
 //! From a database's rows to our types: one way for both databases.
 
-use crate::calendar::{Day, hour_name};
-use crate::directory::{Budget, Directory, Group, Key, Limits, Period, Tenant, UnixMicros};
+use fairgate_money::{Currency, Day, MicroUnits, PerMillion, Price, Rates, UnixMicros};
+
+use crate::budget::{Budget, BudgetLeft, Scope};
+use crate::calendar::hour_name;
+use crate::directory::{Directory, Group, Key, Limits, Tenant};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, BudgetLeft, By, Outcome, Reservation, Scope, UsageRow, UsageSource,
+    Attempt, AuditEntry, By, HostedMost, Outcome, PriceVersion, Reservation, UsageRow, UsageSource,
 };
 use crate::secret::KeyHash;
+use crate::sums::{Payers, Sum};
 use crate::words::Word;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -37,6 +41,10 @@ pub(crate) trait Columns {
         self.int_or_null(column)?.map(count).transpose()
     }
 
+    fn money(&self, column: usize) -> Result<MicroUnits> {
+        self.count(column).map(MicroUnits)
+    }
+
     fn moment(&self, column: usize) -> Result<UnixMicros> {
         self.int(column).map(UnixMicros)
     }
@@ -58,8 +66,14 @@ fn negative(column: usize, number: i64) -> StoreError {
     StoreError::Database(format!("column {} of a row is {number}: below 0", column + 1))
 }
 
+/// A group without its budgets, which are rows of their own.
 pub(crate) fn group(row: &impl Columns) -> Result<Group> {
-    Ok(Group { name: row.text(0)?, weight: row.count(1)?, created_at: row.moment(2)? })
+    Ok(Group {
+        name: row.text(0)?,
+        weight: row.count(1)?,
+        budgets: Vec::new(),
+        created_at: row.moment(2)?,
+    })
 }
 
 /// A tenant without its budgets, which are rows of their own.
@@ -70,7 +84,7 @@ pub(crate) fn tenant(row: &impl Columns) -> Result<Tenant> {
         weight: row.count(2)?,
         disabled: row.flag(3)?,
         limits: limits(row, 4)?,
-        created_at: row.moment(9)?,
+        created_at: row.moment(10)?,
     })
 }
 
@@ -89,11 +103,11 @@ pub(crate) fn key(row: &impl Columns) -> Result<Key> {
         hash: KeyHash(hash.map_err(|_| StoreError::Database("a key's hash is cut".to_owned()))?),
         weight: row.count(5)?,
         limits: limits(row, 6)?,
-        models: row.text_or_null(11)?.map(list).transpose()?,
-        classes: list(row.text(12)?)?,
-        created_at: row.moment(13)?,
-        expires_at: row.moment_or_null(14)?,
-        revoked_at: row.moment_or_null(15)?,
+        models: row.text_or_null(12)?.map(list).transpose()?,
+        classes: list(row.text(13)?)?,
+        created_at: row.moment(14)?,
+        expires_at: row.moment_or_null(15)?,
+        revoked_at: row.moment_or_null(16)?,
     })
 }
 
@@ -104,19 +118,26 @@ fn limits(row: &impl Columns, first: usize) -> Result<Limits> {
         queued_bytes: row.count_or_null(first + 2)?,
         requests_per_minute: row.count_or_null(first + 3)?,
         tokens_per_minute: row.count_or_null(first + 4)?,
+        hosted: row.word(first + 5)?,
         budgets: Vec::new(),
     })
 }
 
 /// A budget and whose it is.
+#[derive(Clone)]
 pub(crate) struct Owned {
-    scope: Scope,
-    owner: String,
+    pub(crate) scope: Scope,
+    pub(crate) owner: String,
     pub(crate) budget: Budget,
 }
 
 pub(crate) fn budget(row: &impl Columns) -> Result<Owned> {
-    let budget = Budget { tokens: row.count(3)?, period: row.word(2)? };
+    let budget = Budget {
+        period: row.word(2)?,
+        unit: row.word(3)?,
+        tier: row.word(4)?,
+        amount: row.count(5)?,
+    };
     Ok(Owned { scope: row.word(0)?, owner: row.text(1)?, budget })
 }
 
@@ -131,21 +152,50 @@ pub(crate) fn directory(
     groups.sort_by(|one, other| one.name.cmp(&other.name));
     tenants.sort_by(|one, other| one.name.cmp(&other.name));
     keys.sort_by(|one, other| one.id.cmp(&other.id));
-    budgets.sort_by_key(|owned| owned.budget.period);
+    budgets.sort_by_key(|owned| owned.budget.kind());
+    let mut hosted = Vec::new();
     for Owned { scope, owner, budget } in budgets {
-        let limits = match scope {
+        let budgets = match scope {
             Scope::Tenant => tenants
                 .binary_search_by(|tenant| tenant.name.cmp(&owner))
-                .map(|place| &mut tenants[place].limits),
-            Scope::Key => {
-                keys.binary_search_by(|key| key.id.cmp(&owner)).map(|place| &mut keys[place].limits)
-            }
+                .map(|place| &mut tenants[place].limits.budgets),
+            Scope::Key => keys
+                .binary_search_by(|key| key.id.cmp(&owner))
+                .map(|place| &mut keys[place].limits.budgets),
+            Scope::Hosted => Ok(&mut hosted),
+            Scope::Group => groups
+                .binary_search_by(|group| group.name.cmp(&owner))
+                .map(|place| &mut groups[place].budgets),
         };
-        if let Ok(limits) = limits {
-            limits.budgets.push(budget);
+        if let Ok(budgets) = budgets {
+            budgets.push(budget);
         }
     }
-    Directory { version, groups, tenants, keys }
+    Directory { version, groups, tenants, keys, hosted }
+}
+
+pub(crate) fn currency(row: &impl Columns, column: usize) -> Result<Currency> {
+    let wrong = |problem| StoreError::Database(format!("a price: {problem}"));
+    row.text(column)?.try_into().map_err(wrong)
+}
+
+pub(crate) fn price(row: &impl Columns) -> Result<PriceVersion> {
+    let per_million = |column| row.count(column).map(PerMillion);
+    let rates = Rates {
+        input: per_million(4)?,
+        cached_input: per_million(5)?,
+        output: per_million(6)?,
+        request: row.money(7)?,
+    };
+    let price = Price {
+        id: row.text(0)?,
+        model: row.text(1)?,
+        upstream: row.text_or_null(2)?,
+        currency: currency(row, 3)?,
+        rates,
+        from: row.int_or_null(8)?.map(Day),
+    };
+    Ok(PriceVersion { price, first_seen: row.moment(9)? })
 }
 
 pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
@@ -179,6 +229,10 @@ pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
         code: row.text_or_null(25)?,
         brownout: row.flag(26)?,
         occupied: row.count(27)?,
+        provider_tokens: row.count(28)?,
+        money: row.money(29)?,
+        price: row.text_or_null(30)?,
+        tier: small(31)?,
     })
 }
 
@@ -197,6 +251,8 @@ pub(crate) fn usage(row: &impl Columns, by: By) -> Result<UsageRow> {
         waited_us_mean: mean(row.count(7)?, requests).unwrap_or(0),
         waited_us_max: row.count(8)?,
         first_token_us_mean: mean(row.count(9)?, row.count(10)?),
+        provider_tokens: row.count(11)?,
+        money: row.money(12)?,
         name: match by {
             By::Day => Day(number()).name(),
             By::Hour => hour_name(number()),
@@ -222,6 +278,12 @@ pub(crate) fn audit(row: &impl Columns) -> Result<AuditEntry> {
 }
 
 pub(crate) fn reservation(row: &impl Columns) -> Result<Reservation> {
+    let hosted = match (row.count_or_null(9)?, row.count_or_null(10)?) {
+        (Some(provider_tokens), money) => {
+            Some(HostedMost { provider_tokens, money: MicroUnits(money.unwrap_or(0)) })
+        }
+        (None, _) => None,
+    };
     Ok(Reservation {
         request: row.text(0)?,
         group: row.text(1)?,
@@ -230,18 +292,60 @@ pub(crate) fn reservation(row: &impl Columns) -> Result<Reservation> {
         model: row.text(4)?,
         tokens: row.count(5)?,
         at: row.moment(6)?,
+        provider_tokens: row.count(7)?,
+        money: row.money(8)?,
+        hosted,
     })
+}
+
+/// A row that was guessed, and is taken back.
+pub(crate) struct Guess {
+    pub(crate) request: String,
+    pub(crate) payers: Payers<'static>,
+    /// To which moment its amounts belong.
+    pub(crate) at: UnixMicros,
+    pub(crate) uses: Sum,
+}
+
+pub(crate) fn guess(row: &impl Columns) -> Result<Guess> {
+    let payers = Payers {
+        group: row.text(1)?.into(),
+        tenant: row.text(2)?.into(),
+        key: row.text(3)?.into(),
+    };
+    let uses = Sum::of_row(row.int(5)?, row.int(6)?, row.int(7)?);
+    Ok(Guess { request: row.text(0)?, payers, at: row.moment(4)?, uses })
+}
+
+/// The amounts of a sum, from a column on; nothing where they are null.
+pub(crate) fn sum(row: &impl Columns, first: usize) -> Result<Sum> {
+    let mut columns = [0; 8];
+    for (place, amount) in columns.iter_mut().enumerate() {
+        *amount = row.int_or_null(first + place)?.unwrap_or(0);
+    }
+    Ok(Sum::from_columns(columns))
 }
 
 /// How a budget stands in the period that `at` lies in.
 pub(crate) fn budget_left(row: &impl Columns, at: UnixMicros) -> Result<BudgetLeft> {
-    let period: Period = row.word(1)?;
-    Ok(BudgetLeft {
-        scope: row.word(0)?,
-        period,
-        limit: row.count(2)?,
-        used: row.count(3)?,
-        reserved: row.count(4)?,
-        resets_at: period.resets_at(at),
-    })
+    Ok(budget(row)?.left(&sum(row, 6)?, at))
+}
+
+impl Owned {
+    /// How it stands, with this sum in the period that `at` lies in.
+    pub(crate) fn left(self, sum: &Sum, at: UnixMicros) -> BudgetLeft {
+        let Budget { period, unit, tier, amount } = self.budget;
+        let (used, reserved) = sum.standing(unit, tier);
+        BudgetLeft {
+            scope: self.scope,
+            owner: self.owner,
+            period,
+            unit,
+            tier,
+            limit: amount,
+            used: u64::try_from(used).unwrap_or(0),
+            reserved: u64::try_from(reserved).unwrap_or(0),
+            resets_at: period.resets_at(at),
+        }
+    }
 }

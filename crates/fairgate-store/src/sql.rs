@@ -3,10 +3,20 @@
 //! Placeholders are written `$1`, `$2`, … and first appear in that order: SQLite takes them for names and counts them as they
 //! come.
 
-use crate::calendar::{DAY_US, HOUR_US};
-use crate::directory::{Group, Key, Limits, Tenant, UnixMicros};
-use crate::ledger::{AuditQuery, By, LedgerQuery, Scope, UsageQuery};
+mod sums;
+
+use fairgate_money::{DAY_US, Price, UnixMicros};
+
+use crate::budget::{Budget, HOSTED_OWNER, Scope};
+use crate::calendar::HOUR_US;
+use crate::directory::{Group, Key, Limits, Tenant};
+use crate::ledger::{AuditQuery, By, LedgerQuery, UsageQuery};
 use crate::words::Word;
+
+pub(crate) use sums::{
+    ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, DROP_LOST, DROP_LOST_ATTEMPT, DROP_RESERVATION,
+    PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns, reservation_columns, sum_columns,
+};
 
 /// A value for a placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,15 +66,40 @@ pub(crate) const BUMP_VERSION: &str =
     "UPDATE directory SET version = version + 1 RETURNING version";
 pub(crate) const GROUPS: &str = "SELECT name, weight, created_at FROM tenant_groups";
 pub(crate) const TENANTS: &str = "SELECT name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
-     requests_per_minute, tokens_per_minute, created_at FROM tenants";
+     requests_per_minute, tokens_per_minute, hosted, created_at FROM tenants";
 pub(crate) const KEYS: &str = "SELECT id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
-     requests_per_minute, tokens_per_minute, models, classes, created_at, expires_at, revoked_at FROM tenant_keys";
-pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, tokens FROM budgets";
+     requests_per_minute, tokens_per_minute, hosted, models, classes, created_at, expires_at, revoked_at \
+     FROM tenant_keys";
+pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets";
 pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
 pub(crate) const WHERE_OWNER: &str = " WHERE scope = $1 AND owner = $2";
 pub(crate) const TENANTS_OF_GROUP: &str = "SELECT COUNT(*) FROM tenants WHERE group_name = $1";
 pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant = $1 ORDER BY id";
+
+/// Prices that were in force at some time, those first that are the oldest.
+pub(crate) const PRICES: &str = "SELECT id, model, upstream, currency, input, cached_input, output, request, from_day, \
+     first_seen FROM prices ORDER BY first_seen, model, id";
+/// The currency of the installation.
+pub(crate) const CURRENCY: &str = "SELECT currency FROM prices LIMIT 1";
+
+pub(crate) fn put_price(price: &Price, at: UnixMicros) -> Statement {
+    let rates = &price.rates;
+    let numbers = [rates.input.0, rates.cached_input.0, rates.output.0, rates.request.0];
+    let mut values = vec![
+        Value::Text(price.id.clone()),
+        Value::Text(price.model.clone()),
+        Value::MaybeText(price.upstream.clone()),
+        Value::Text(price.currency.to_string()),
+    ];
+    values.extend(numbers.map(|number| Value::Int(int(number))));
+    values.extend([Value::MaybeInt(price.from.map(|day| day.0)), Value::Int(at.0)]);
+    Statement::new(
+        "INSERT INTO prices (id, model, upstream, currency, input, cached_input, output, request, from_day, first_seen) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        values,
+    )
+}
 
 fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -75,7 +110,7 @@ fn moment(at: Option<UnixMicros>) -> Value {
 }
 
 pub(crate) fn put_group(group: &Group) -> Vec<Statement> {
-    vec![Statement::new(
+    let put = Statement::new(
         "INSERT INTO tenant_groups (name, weight, created_at) VALUES ($1, $2, $3) \
          ON CONFLICT (name) DO UPDATE SET weight = excluded.weight",
         vec![
@@ -83,12 +118,20 @@ pub(crate) fn put_group(group: &Group) -> Vec<Statement> {
             Value::Int(int(group.weight)),
             Value::Int(group.created_at.0),
         ],
-    )]
+    );
+    std::iter::once(put).chain(put_budgets(Scope::Group, &group.name, &group.budgets)).collect()
 }
 
+/// The group and its budgets.
 pub(crate) fn drop_group(name: &str) -> Vec<Statement> {
-    let name = vec![Value::Text(name.to_owned())];
-    vec![Statement::new("DELETE FROM tenant_groups WHERE name = $1", name)]
+    let values = vec![Value::Text(name.to_owned())];
+    let drop = Statement::new("DELETE FROM tenant_groups WHERE name = $1", values);
+    vec![drop_budgets(Scope::Group, name), drop]
+}
+
+/// The budgets of the hosted tier as a whole.
+pub(crate) fn put_hosted(budgets: &[Budget]) -> Vec<Statement> {
+    put_budgets(Scope::Hosted, HOSTED_OWNER, budgets)
 }
 
 pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<Statement> {
@@ -102,14 +145,17 @@ pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<Statement> {
     values.push(Value::Int(tenant.created_at.0));
     let put = Statement::new(
         "INSERT INTO tenants (name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
-         requests_per_minute, tokens_per_minute, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+         requests_per_minute, tokens_per_minute, hosted, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
          ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, weight = excluded.weight, \
          disabled = excluded.disabled, in_flight = excluded.in_flight, \
          queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
-         requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute",
+         requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
+         hosted = excluded.hosted",
         values,
     );
-    std::iter::once(put).chain(put_budgets(Scope::Tenant, &tenant.name, &tenant.limits)).collect()
+    let budgets = put_budgets(Scope::Tenant, &tenant.name, &tenant.limits.budgets);
+    std::iter::once(put).chain(budgets).collect()
 }
 
 /// The tenant, its keys, and the budgets of all.
@@ -143,28 +189,31 @@ pub(crate) fn put_key(key: &Key) -> Vec<Statement> {
     ]);
     let put = Statement::new(
         "INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
-         requests_per_minute, tokens_per_minute, models, classes, created_at, expires_at, revoked_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) \
+         requests_per_minute, tokens_per_minute, hosted, models, classes, created_at, expires_at, revoked_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hint = excluded.hint, hash = excluded.hash, \
          weight = excluded.weight, in_flight = excluded.in_flight, \
          queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
          requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
-         models = excluded.models, classes = excluded.classes, expires_at = excluded.expires_at, \
-         revoked_at = excluded.revoked_at",
+         hosted = excluded.hosted, models = excluded.models, classes = excluded.classes, \
+         expires_at = excluded.expires_at, revoked_at = excluded.revoked_at",
         values,
     );
-    std::iter::once(put).chain(put_budgets(Scope::Key, &key.id, &key.limits)).collect()
+    let budgets = put_budgets(Scope::Key, &key.id, &key.limits.budgets);
+    std::iter::once(put).chain(budgets).collect()
 }
 
-fn limits(limits: &Limits) -> [Value; 5] {
-    [
+/// All limits but the budgets, which are rows of their own.
+fn limits(limits: &Limits) -> impl Iterator<Item = Value> {
+    let numbers = [
         limits.in_flight,
         limits.queued_requests,
         limits.queued_bytes,
         limits.requests_per_minute,
         limits.tokens_per_minute,
-    ]
-    .map(|limit| Value::MaybeInt(limit.map(int)))
+    ];
+    let numbers = numbers.map(|limit| Value::MaybeInt(limit.map(int)));
+    numbers.into_iter().chain([Value::Text(limits.hosted.word().to_owned())])
 }
 
 fn drop_budgets(scope: Scope, owner: &str) -> Statement {
@@ -174,19 +223,21 @@ fn drop_budgets(scope: Scope, owner: &str) -> Statement {
     )
 }
 
-fn put_budgets(scope: Scope, owner: &str, limits: &Limits) -> Vec<Statement> {
-    let put = |budget: &crate::directory::Budget| {
+fn put_budgets(scope: Scope, owner: &str, budgets: &[Budget]) -> Vec<Statement> {
+    let put = |budget: &Budget| {
         Statement::new(
-            "INSERT INTO budgets (scope, owner, period, tokens) VALUES ($1, $2, $3, $4)",
+            "INSERT INTO budgets (scope, owner, period, unit, tier, amount) VALUES ($1, $2, $3, $4, $5, $6)",
             vec![
                 Value::Text(scope.word().to_owned()),
                 Value::Text(owner.to_owned()),
                 Value::Text(budget.period.word().to_owned()),
-                Value::Int(int(budget.tokens)),
+                Value::Text(budget.unit.word().to_owned()),
+                Value::Text(budget.tier.word().to_owned()),
+                Value::Int(int(budget.amount)),
             ],
         )
     };
-    std::iter::once(drop_budgets(scope, owner)).chain(limits.budgets.iter().map(put)).collect()
+    std::iter::once(drop_budgets(scope, owner)).chain(budgets.iter().map(put)).collect()
 }
 
 // The audit trail.
@@ -237,7 +288,7 @@ macro_rules! attempt_columns {
     () => {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
          model, pool, worker, estimate, input_tokens, cached_tokens, output_tokens, charged, usage_source, waited_us, \
-         first_token_us, total_us, status, outcome, code, brownout, occupied"
+         first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier"
     };
 }
 
@@ -248,7 +299,7 @@ pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27, $28) ON CONFLICT (request, attempt) DO NOTHING"
+     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32) ON CONFLICT (request, attempt) DO NOTHING"
 );
 
 pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
@@ -278,6 +329,7 @@ pub(crate) fn usage(query: &UsageQuery) -> Statement {
         By::Agent => "COALESCE(agent, '-')".to_owned(),
         By::Day => format!("CAST(started_at / {DAY_US} AS TEXT)"),
         By::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
+        By::Tier => "CAST(tier AS TEXT)".to_owned(),
     };
     let mut statement = Statement::new(
         &format!(
@@ -291,7 +343,9 @@ pub(crate) fn usage(query: &UsageQuery) -> Statement {
              CAST(SUM(CASE WHEN last_attempt THEN waited_us ELSE 0 END) AS BIGINT), \
              MAX(waited_us), \
              CAST(COALESCE(SUM(first_token_us), 0) AS BIGINT), \
-             COUNT(first_token_us) \
+             COUNT(first_token_us), \
+             CAST(SUM(provider_tokens) AS BIGINT), \
+             CAST(SUM(money) AS BIGINT) \
              FROM attempts"
         ),
         Vec::new(),
@@ -314,37 +368,6 @@ pub(crate) const PRUNE: &str = "DELETE FROM attempts WHERE (request, attempt) IN
 
 /// How many rows [`PRUNE`] takes at a time, so that nobody waits long behind it.
 pub(crate) const PRUNE_ROWS: i64 = 1_000;
-
-// Reservations and sums.
-
-/// The guess that a request's process had died, taken back.
-pub(crate) const DROP_LOST: &str = "DELETE FROM attempts WHERE request = $1 AND outcome = 'lost' \
-     RETURNING request, tenant, key_id, started_at, charged";
-
-/// The same, where the guess is about this very attempt.
-pub(crate) const DROP_LOST_ATTEMPT: &str = "DELETE FROM attempts WHERE request = $1 AND attempt = $2 \
-     AND outcome = 'lost' RETURNING request, tenant, key_id, started_at, charged";
-
-/// How far a request had got, and whether it has ended.
-pub(crate) const ATTEMPTS_MADE: &str = "SELECT COALESCE(MAX(attempt), 0), COALESCE(MAX(last_attempt), 0) FROM attempts WHERE request = $1";
-
-/// How budgets stand in the day that begins on `$1` and the month that begins on `$2`, of tenant `$3` and key `$4`.
-pub(crate) const BUDGETS_LEFT: &str = "SELECT b.scope, b.period, b.tokens, COALESCE(s.used, 0), COALESCE(s.reserved, 0) \
-     FROM budgets b LEFT JOIN sums s ON s.scope = b.scope AND s.owner = b.owner AND s.period = b.period \
-     AND s.first_day = CASE b.period WHEN 'day' THEN CAST($1 AS BIGINT) ELSE CAST($2 AS BIGINT) END \
-     WHERE (b.scope = 'tenant' AND b.owner = $3) OR (b.scope = 'key' AND b.owner = $4) \
-     ORDER BY b.scope DESC, b.period";
-
-/// Adds to one sum.
-pub(crate) const ADD_SUM: &str = "INSERT INTO sums (scope, owner, period, first_day, used, reserved) \
-     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (scope, owner, period, first_day) \
-     DO UPDATE SET used = sums.used + excluded.used, reserved = sums.reserved + excluded.reserved";
-
-pub(crate) const RESERVATIONS: &str =
-    "SELECT request, group_name, tenant, key_id, model, tokens, at FROM reservations";
-pub(crate) const PUT_RESERVATION: &str = "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-pub(crate) const DROP_RESERVATION: &str = "DELETE FROM reservations WHERE request = $1";
 
 #[cfg(test)]
 mod tests {

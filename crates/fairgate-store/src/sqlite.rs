@@ -11,14 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use fairgate_money::{Currency, UnixMicros};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::directory::{Change, Changed, Directory, UnixMicros};
+use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, BudgetLeft, Exhausted, LedgerQuery, Reservation, Resolved,
-    UsageQuery, UsageRow,
+    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, Resolved, UsageQuery,
+    UsageRow,
 };
 use crate::rows::Columns;
 use crate::spool::{Back, Spool};
@@ -160,18 +162,30 @@ impl Sqlite {
     pub(crate) async fn reserve(
         &self,
         reservation: Reservation,
-    ) -> Result<std::result::Result<(), Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Exhausted>> {
         self.ask(|reply| Command::Reserve(Box::new(reservation), reply)).await
     }
 
     pub(crate) async fn budgets(
         &self,
-        tenant: &str,
-        key: Option<&str>,
+        owners: Owners<'_>,
         at: UnixMicros,
     ) -> Result<Vec<BudgetLeft>> {
-        let (tenant, key) = (tenant.to_owned(), key.map(str::to_owned));
-        self.read_rows(move |it| queries::budgets(it, &tenant, key.as_deref(), at)).await
+        let hosted = owners.hosted;
+        let names = [owners.group, owners.tenant, owners.key].map(|name| name.map(str::to_owned));
+        self.read_rows(move |it| {
+            let [group, tenant, key] = names.each_ref().map(Option::as_deref);
+            queries::budgets(it, Owners { group, tenant, key, hosted }, at)
+        })
+        .await
+    }
+
+    pub(crate) async fn prices(&self) -> Result<Vec<PriceVersion>> {
+        self.read(queries::prices).await
+    }
+
+    pub(crate) async fn currency(&self) -> Result<Option<Currency>> {
+        self.read(queries::currency).await
     }
 
     pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {

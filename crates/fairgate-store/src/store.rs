@@ -6,11 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::directory::{Change, Changed, Directory, UnixMicros};
+use fairgate_money::{Currency, UnixMicros};
+
+use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, BudgetLeft, Exhausted, LedgerQuery, Reservation, Resolved,
-    UsageQuery, UsageRow,
+    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, Resolved, UsageQuery,
+    UsageRow,
 };
 use crate::postgres::Postgres;
 use crate::spool::Bounds;
@@ -124,31 +127,46 @@ impl Store {
         on!(self, it => it.change(actor, at, change))
     }
 
-    /// Holds tokens for a request, where every budget of its tenant and key has room; changes nothing where one has not.
-    /// Budgets are those in the database at this moment. Without any budget it holds nothing and says yes.
+    /// Holds provider tokens and money for a request, in all budgets of its group, tenant and key at once, and of the hosted
+    /// tier where it asks for that; changes nothing where one of them has no room. Budgets are those in the database at
+    /// this moment. Without any budget it holds nothing and says yes.
     ///
-    /// The tokens belong to the day and month that `at` lies in, and so does what the request is charged in the end, even
-    /// when that is after midnight. A request that already holds tokens holds the new ones instead. Dropping the future
-    /// before it has answered gives back what it may have reserved.
-    pub fn reserve(&self, mut reservation: Reservation) -> Answer<'_, Result<(), Exhausted>> {
+    /// A request that asks for hosted workers and does not fit there is granted without them, where it fits on own ones:
+    /// [`Granted::hosted`] is false and [`Granted::why`] names the budget. Whoever has no own workers gives the hosted
+    /// amounts for both.
+    ///
+    /// What is held belongs to the day and month that `at` lies in, and so does what the request uses in the end, even
+    /// when that is after midnight. A request that already holds something holds the new amounts instead. Dropping the
+    /// future before it has answered gives back what it may have reserved.
+    pub fn reserve(&self, mut reservation: Reservation) -> Answer<'_, Result<Granted, Exhausted>> {
         if let Err(error) = reservation.fit() {
             return Box::pin(ready(Err(error)));
         }
         on!(self, it => it.reserve(reservation))
     }
 
-    /// How the budgets of a tenant and one of its keys stand in the periods that `at` lies in: the tenant's first, days
-    /// before months.
+    /// How the budgets of these owners stand in the periods that `at` lies in: the tenant's first, then the key's, the hosted
+    /// tier's and the group's; those for any worker before those for hosted ones, tokens before money, days before months.
     pub fn budgets<'a>(
         &'a self,
-        tenant: &'a str,
-        key: Option<&'a str>,
+        owners: Owners<'a>,
         at: UnixMicros,
     ) -> Answer<'a, Vec<BudgetLeft>> {
-        on!(self, it => it.budgets(tenant, key, at))
+        on!(self, it => it.budgets(owners, at))
     }
 
-    /// Writes a row, adds what was charged to the sums of its tenant and key, and ends the request's reservation where
+    /// All prices that were ever in force, the oldest first. See [`Change::KeepPrices`].
+    pub fn prices(&self) -> Answer<'_, Vec<PriceVersion>> {
+        on!(self, it => it.prices())
+    }
+
+    /// The currency that money is counted in; none before there was a price.
+    pub fn currency(&self) -> Answer<'_, Option<Currency>> {
+        on!(self, it => it.currency())
+    }
+
+    /// Writes a row, adds what it used to the sums of its group, tenant and key (and of the hosted tier, where its tier is
+    /// not 0), and ends the request's reservation where
     /// it is the request's last: all in one transaction. Returns once the row outlives a killed process, which is when its
     /// line is in a file on this machine. The database takes it some milliseconds later, or when it is back; what the request
     /// reserved stays reserved until then. Whoever asks this store for rows or sums finds it.

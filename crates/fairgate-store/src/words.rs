@@ -1,8 +1,8 @@
 //! The words by which a database knows the values of our enums.
 
-use crate::directory::Period;
+use crate::budget::{BudgetTier, HostedUse, Period, Scope, Unit};
 use crate::error::StoreError;
-use crate::ledger::{Outcome, Scope, UsageSource};
+use crate::ledger::{Outcome, UsageSource};
 
 /// A value that is stored as a word.
 pub(crate) trait Word: Copy + 'static {
@@ -38,7 +38,10 @@ macro_rules! words {
 }
 
 words!(Period, "period", Day = "day", Month = "month");
-words!(Scope, "scope", Tenant = "tenant", Key = "key");
+words!(Unit, "unit of a budget", Tokens = "tokens", Money = "money");
+words!(BudgetTier, "tier of a budget", Any = "any", Hosted = "hosted");
+words!(HostedUse, "use of hosted workers", Allowed = "allowed", Never = "never");
+words!(Scope, "scope", Tenant = "tenant", Key = "key", Hosted = "hosted", Group = "group");
 words!(
     UsageSource,
     "source of usage",
@@ -76,6 +79,9 @@ mod tests {
     #[test]
     fn words_are_those_of_json() {
         same_as_in_json::<Period>();
+        same_as_in_json::<Unit>();
+        same_as_in_json::<BudgetTier>();
+        same_as_in_json::<HostedUse>();
         same_as_in_json::<Scope>();
         same_as_in_json::<UsageSource>();
         same_as_in_json::<Outcome>();

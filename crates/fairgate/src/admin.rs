@@ -1,8 +1,10 @@
 //! The admin commands: each is one call of the gateway's admin API, told as a table or as the API's own JSON.
 
 mod audit;
+mod budgets;
 mod client;
 mod directory;
+mod keys;
 mod limits;
 mod request;
 mod show;
@@ -20,8 +22,10 @@ use crate::table::{Cell, Table};
 use crate::words::Span;
 
 pub(crate) use audit::AuditArgs;
+pub(crate) use budgets::{HostedCommand, PriceCommand};
 pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
-pub(crate) use directory::{GroupCommand, KeyCommand, TenantCommand};
+pub(crate) use directory::{GroupCommand, TenantCommand};
+pub(crate) use keys::KeyCommand;
 pub(crate) use request::RequestArgs;
 pub(crate) use show::UsageArgs;
 pub(crate) use watch::{LiveArgs, PoolCommand, ReloadArgs};

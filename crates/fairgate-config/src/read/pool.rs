@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::config::{BrownoutConfig, CostConfig, ModelConfig, PoolConfig, Tokenizer};
+use crate::config::{
+    BrownoutConfig, CostConfig, HostedOverBudget, ModelConfig, PoolConfig, Tokenizer,
+};
 use crate::defaults;
 use crate::field::{Field, Section};
 use crate::read::policy::{default_policy, policy};
@@ -26,6 +28,7 @@ const POOL: &[&str] = &[
     "down_wait",
     "cost",
     "observe",
+    "hosted_over_budget",
 ];
 
 /// What may be waited for workers that are down; nothing, where one would rather be refused at once.
@@ -91,6 +94,7 @@ fn config(
     upstreams: Option<&[Upstream<'_>]>,
 ) -> Option<PoolConfig> {
     let capacity = capacity(section, workers.as_deref(), upstreams);
+    let hosted_over_budget = hosted_over_budget(section, workers.as_deref(), upstreams);
     let policy = tree(section);
     let max_queue =
         section.or("max_queue", defaults::MAX_QUEUE, |field| field.integer(1..=1_000_000));
@@ -114,17 +118,22 @@ fn config(
         down_wait: down_wait?,
         cost: cost?,
         observe: observe?,
+        hosted_over_budget: hosted_over_budget?,
     })
 }
 
 fn model(field: Field<'_>, pool: &str, taken: &mut Taken) -> Option<ModelConfig> {
     let model = match field.scalar() {
-        Some(_) => ModelConfig { name: model_name(field.clone())?, upstream_name: None },
+        Some(_) => {
+            ModelConfig { name: model_name(field.clone())?, upstream_name: None, hosted: true }
+        }
         None => {
-            let section = field.clone().section(&["name", "upstream_name"])?;
+            let section = field.clone().section(&["name", "upstream_name", "hosted"])?;
             let name = section.required("name", "what clients ask for", model_name);
             let upstream_name = section.optional("upstream_name", model_name);
-            ModelConfig { name: name?, upstream_name: upstream_name? }
+            let uses = [("allowed", true), ("never", false)];
+            let hosted = section.or("hosted", true, |field| field.one_of(&uses));
+            ModelConfig { name: name?, upstream_name: upstream_name?, hosted: hosted? }
         }
     };
     match taken.models.insert(model.name.clone(), pool.to_owned()) {
@@ -193,6 +202,35 @@ fn capacity(
         }
     }
     Some(sum)
+}
+
+/// What is stated, or waiting for own workers where there is one.
+fn hosted_over_budget(
+    section: &Section<'_>,
+    workers: Option<&[String]>,
+    upstreams: Option<&[Upstream<'_>]>,
+) -> Option<HostedOverBudget> {
+    let words = [("wait", HostedOverBudget::Wait), ("refuse", HostedOverBudget::Refuse)];
+    let is_own = |upstream: &&Upstream<'_>| {
+        let works_here = |name: &String| workers.is_some_and(|workers| workers.contains(name));
+        upstream.tier.is_none_or(|tier| tier == 0) && upstream.name.as_ref().is_some_and(works_here)
+    };
+    // Where workers or upstreams could not be read, that has been said.
+    let has_own = match (workers, upstreams) {
+        (Some(_), Some(upstreams)) => upstreams.iter().any(|upstream| is_own(&upstream)),
+        _ => true,
+    };
+    let stated = section.optional("hosted_over_budget", |field| {
+        match field.clone().one_of(&words)? {
+            HostedOverBudget::Wait if !has_own => field.wrong(
+                "nothing could be waited for: all workers of this pool are hosted (their tier is above 0); say refuse, or add \
+                 an own worker",
+            ),
+            stated => Some(stated),
+        }
+    })?;
+    let default = if has_own { HostedOverBudget::Wait } else { HostedOverBudget::Refuse };
+    Some(stated.unwrap_or(default))
 }
 
 fn tree(section: &Section<'_>) -> Option<fairgate_core::policy::Policy> {

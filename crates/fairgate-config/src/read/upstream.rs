@@ -22,6 +22,7 @@ const UPSTREAM: &[&str] = &[
     "credential",
     "aliases",
     "slots",
+    "tier",
     "timeouts",
     "health",
     "breaker",
@@ -46,6 +47,8 @@ pub(super) struct Upstream<'a> {
     pub(super) name: Option<String>,
     /// Outer none: wrong, and said so.
     pub(super) slots: Option<Option<u64>>,
+    /// None: wrong, and said so.
+    pub(super) tier: Option<u32>,
     /// The models that it calls otherwise, and where that is said.
     pub(super) aliases: Vec<(String, Field<'a>)>,
     pub(super) config: Option<UpstreamConfig>,
@@ -88,24 +91,38 @@ fn check_account(
 }
 
 fn upstream(field: Field<'_>) -> Upstream<'_> {
-    let nothing = Upstream { name: None, slots: None, aliases: Vec::new(), config: None };
+    let nothing =
+        Upstream { name: None, slots: None, tier: None, aliases: Vec::new(), config: None };
     let Some(section) = field.section(UPSTREAM) else { return nothing };
     let name = section.required("name", "what pools call it", name);
     let slots = section.optional("slots", |field| field.integer(1..=1_000_000));
+    let tier = section.or("tier", defaults::TIER, |field| tier(field, slots));
     let mut aliases = Vec::new();
     let pairs = section.or("aliases", BTreeMap::new(), |field| {
         let (pairs, fields) = read_aliases(field)?;
         aliases = fields;
         Some(pairs)
     });
-    let config = config(&section, name.clone(), slots, pairs);
-    Upstream { name, slots, aliases, config }
+    let config = config(&section, name.clone(), slots, tier, pairs);
+    Upstream { name, slots, tier, aliases, config }
+}
+
+/// The tier of an upstream with these slots.
+fn tier(field: Field<'_>, slots: Option<Option<u64>>) -> Option<u32> {
+    match field.clone().integer(0..=100)? {
+        tier if tier > 0 && slots == Some(None) => field.wrong(
+            "a hosted upstream must state its slots: without them it always has a free place, and nothing says when those of \
+             a lower tier are full",
+        ),
+        tier => Some(tier),
+    }
 }
 
 fn config(
     section: &Section<'_>,
     name: Option<String>,
     slots: Option<Option<u64>>,
+    tier: Option<u32>,
     aliases: Option<BTreeMap<String, String>>,
 ) -> Option<UpstreamConfig> {
     let url = section.required("url", "its base, such as http://10.0.0.5:8000", base_url);
@@ -135,6 +152,7 @@ fn config(
         credential: credential?,
         aliases: aliases?,
         slots: slots?,
+        tier: tier?,
         timeouts: timeouts?,
         health: health?,
         breaker: breaker?,

@@ -6,11 +6,13 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use fairgate_journal::format_policy;
+use fairgate_money::{Price, Prices, Rates};
 
 use crate::config::{
     AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
-    HealthConfig, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure, PoolConfig,
-    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure,
+    PoolConfig, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
+    UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -102,6 +104,7 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
         drain_grace,
         upstreams,
         pools,
+        prices,
     } = config;
     let file_prefix = String::new();
     let mut list = List { settings: &mut settings, owner: Owner::Gateway, file_prefix };
@@ -118,6 +121,7 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
     list.fixed_option("admin.listen", *admin_listen);
     journal_settings(&mut list, journal.as_ref());
     limit_settings(&mut list, limits);
+    price_settings(&mut list, prices);
     for (i, upstream) in upstreams.iter().enumerate() {
         let owner = Owner::Upstream(upstream.name.clone());
         let file_prefix = format!("upstreams[{i}].");
@@ -192,6 +196,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         credential,
         aliases,
         slots,
+        tier,
         timeouts: UpstreamTimeouts { connect, first_byte, idle, total },
         health,
         breaker: BreakerConfig { failures, open_for },
@@ -209,6 +214,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
     list.secret("credential", credential.as_ref().map(|Credential { secret }| secret));
     list.live_option("aliases", some_words(aliases.collect()));
     list.live_option("slots", *slots);
+    list.live("tier", tier);
     list.live("timeouts.connect", format_duration(*connect));
     list.live("timeouts.first_byte", format_duration(*first_byte));
     list.live("timeouts.idle", format_duration(*idle));
@@ -256,6 +262,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         down_wait,
         cost,
         observe,
+        hosted_over_budget,
     } = pool;
     list.live("models", models.iter().map(model_words).collect::<Vec<_>>().join(", "));
     list.live("workers", workers.join(", "));
@@ -273,6 +280,11 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     list.live("down_wait", format_duration(*down_wait));
     cost_settings(&mut list, cost);
     list.live("observe", observe);
+    let over_budget = match hosted_over_budget {
+        HostedOverBudget::Wait => "wait",
+        HostedOverBudget::Refuse => "refuse",
+    };
+    list.live("hosted_over_budget", over_budget);
 }
 
 fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {
@@ -297,10 +309,25 @@ fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {
     list.live("cost.tokenizer", tokenizer);
 }
 
-fn model_words(ModelConfig { name, upstream_name }: &ModelConfig) -> String {
+fn model_words(ModelConfig { name, upstream_name, hosted }: &ModelConfig) -> String {
+    let never = if *hosted { "" } else { " never hosted" };
     match upstream_name {
-        Some(upstream_name) => format!("{name} as {upstream_name}"),
-        None => name.clone(),
+        Some(upstream_name) => format!("{name} as {upstream_name}{never}"),
+        None => format!("{name}{never}"),
+    }
+}
+
+/// Each price is a setting of its own, by model, upstream and day.
+fn price_settings(list: &mut List<'_>, prices: &Prices) {
+    list.live_option("prices.currency", prices.currency());
+    for Price { id: _, model, upstream, currency: _, rates, from } in prices.all() {
+        let on = upstream.as_ref().map(|upstream| format!(" on {upstream}")).unwrap_or_default();
+        let from = from.map(|day| format!(" from {}", day.name())).unwrap_or_default();
+        let Rates { input, cached_input, output, request } = rates;
+        let words = format!(
+            "{input} input, {cached_input} cached input, {output} output a million tokens, {request} a request"
+        );
+        list.live(&format!("prices.models.{model}{on}{from}"), words);
     }
 }
 

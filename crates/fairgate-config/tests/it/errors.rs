@@ -28,7 +28,7 @@ drain_grace: 2h
             r#"fairgate.yaml:3:17: pools[0].models[1]: the model "a" is listed twice"#,
             r#"fairgate.yaml:4:15: pools[0].workers[0]: no upstream is called "vlm-a"; did you mean "vllm-a"?"#,
             "fairgate.yaml:5:16: pools[0].max_queue: must be an integer from 1 to 1000000, not 0",
-            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, upstreams, pools"#,
+            r#"fairgate.yaml:6:1: lisetn: unknown; did you mean "listen"? known here: listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, upstreams, pools, prices"#,
             "fairgate.yaml:9:10: upstreams[0].url: must start with http:// or https:// (such as http://10.0.0.5:8000 or https://api.openai.com)",
             "fairgate.yaml:10:14: drain_grace: must be a duration from 0ms to 1h, not 2h",
         ]
@@ -340,7 +340,7 @@ fn errors_elsewhere() {
             "slots: 16",
             "slot: 16",
             &[
-                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, timeouts, health, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds"#,
+                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, tier, timeouts, health, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds"#,
                 r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),
@@ -434,7 +434,7 @@ fn a_file_that_is_no_configuration() {
         ("", "1:1: is empty: a configuration has at least upstreams and pools"),
         (
             "hello\n",
-            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, upstreams, pools",
+            "1:1: must be a mapping with listen, tls, data_dir, drain_grace, store, on_store_failure, admin, journal, limits, upstreams, pools, prices",
         ),
         ("{}\n", "1:1: upstreams: is missing: at least one backend"),
         ("a: [\n", "1:4: is not YAML: unclosed bracket '['"),

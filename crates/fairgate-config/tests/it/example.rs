@@ -166,6 +166,7 @@ fn what_is_commented_out_is_the_default_or_off() {
         "policy:",
         "partition: true",
         "brownout:",
+        "prices:",
     ];
     assert_eq!(changing, off);
 }

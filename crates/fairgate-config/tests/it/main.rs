@@ -5,6 +5,7 @@ mod errors;
 mod example;
 mod mutations;
 mod options;
+mod prices;
 mod reload;
 mod secrets;
 mod support;

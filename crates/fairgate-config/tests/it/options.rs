@@ -47,6 +47,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].credential", r#"{"env": "OPENAI_API_KEY"}"#),
     ("upstreams[].aliases", r#"{"llama": "llama-fp8"}"#),
     ("upstreams[].slots", "7"),
+    ("upstreams[].tier", "1"),
     ("upstreams[].timeouts", r#"{"connect": "1s"}"#),
     ("upstreams[].timeouts.connect", "1s"),
     ("upstreams[].timeouts.first_byte", "1s"),
@@ -80,6 +81,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].models", r#"["x"]"#),
     ("pools[].models[].name", "x"),
     ("pools[].models[].upstream_name", "x"),
+    ("pools[].models[].hosted", "never"),
     ("pools[].workers", r#"["vllm", "spare"]"#),
     ("pools[].capacity", "7"),
     ("pools[].policy", r#"{"share": {"by": "tenant"}}"#),
@@ -99,6 +101,17 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].cost.max_tokens_default", "7"),
     ("pools[].cost.tokenizer", "o200k"),
     ("pools[].observe", "false"),
+    ("pools[].hosted_over_budget", "refuse"),
+    ("prices", r#"{"currency": "EUR", "models": [{"model": "llama", "input": 7, "output": 7}]}"#),
+    ("prices.currency", "EUR"),
+    ("prices.models", r#"[{"model": "llama", "input": 7, "output": 7}]"#),
+    ("prices.models[].model", "other"),
+    ("prices.models[].upstream", "vllm"),
+    ("prices.models[].input", "7"),
+    ("prices.models[].cached_input", "0.075"),
+    ("prices.models[].output", "7"),
+    ("prices.models[].request", "0.001"),
+    ("prices.models[].from", "2026-11-01"),
 ];
 
 /// A configuration in which the option can be set: the least, with the sections around the option.
@@ -118,6 +131,14 @@ fn base(option: &str) -> Value {
     }
     if option == "upstreams[].name" {
         base["pools"][0]["workers"] = json!(["spare"]);
+    }
+    if option == "upstreams[].tier" {
+        base["upstreams"][0]["slots"] = json!(4);
+    }
+    if option.starts_with("prices.") {
+        base["pools"][0]["models"] = json!([{"name": "llama"}, {"name": "other"}]);
+        let price = json!({"model": "llama", "input": 2.5, "output": 10});
+        base["prices"] = json!({"currency": "USD", "models": [price]});
     }
     if let Some((section, _)) = option.rsplit_once('.') {
         let section = at(&mut base, section);
@@ -235,7 +256,10 @@ fn defaults_are_as_documented() {
                 };
                 assert!(found, "{option}: {words}");
             }
-            None => assert!(["pools[].capacity", "pools[].policy"].contains(&&*option), "{option}"),
+            None => {
+                let others = ["pools[].capacity", "pools[].policy", "prices.models[].cached_input"];
+                assert!(others.contains(&&*option), "{option}");
+            }
         }
     }
     assert!(compared > 35, "defaults were found: {compared}");

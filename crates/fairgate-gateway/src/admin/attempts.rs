@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::moment::{self, Typed};
+use super::money::Money;
 use super::page::page_length;
 use super::query::{Filter, Params};
 use crate::app::App;
@@ -57,8 +58,17 @@ pub(super) struct AttemptBody {
     cached_tokens: u64,
     /// Output tokens.
     output_tokens: u64,
-    /// What was charged, in weighted tokens.
+    /// What the scheduler was charged, in weighted tokens: what is shared.
     charged_tokens: u64,
+    /// What providers and token budgets count: input and output tokens, not weighted.
+    provider_tokens: u64,
+    /// What it cost, as a decimal text in the installation's currency.
+    #[schema(value_type = String)]
+    money: Money,
+    /// The id of the price that applied; null where the model has none.
+    price: Option<String>,
+    /// The tier of its worker: 0 is an own one, from 1 on a hosted one.
+    tier: u32,
     /// Where the numbers are from: `reported` by the upstream, `counted` as they passed, `none`, or `assumed` after a
     /// crash.
     usage: &'static str,
@@ -102,6 +112,10 @@ impl From<Attempt> for AttemptBody {
             cached_tokens: row.cached_tokens,
             output_tokens: row.output_tokens,
             charged_tokens: row.charged,
+            provider_tokens: row.provider_tokens,
+            money: Money(row.money),
+            price: row.price,
+            tier: row.tier,
             usage: usage_name(row.usage),
             waited_us: row.waited_us,
             first_token_us: row.first_token_us,

@@ -15,8 +15,9 @@ use super::api_error::ApiError;
 use super::auth::Admin;
 use super::body::Body;
 use super::change::{change, made};
+use super::limits::GroupLimits;
 use super::moment;
-use super::name::{self, Name, Whole};
+use super::name::{self, Name, Object, Whole};
 use super::page::{PageQuery, page, page_length};
 use super::path::{Named, path_to};
 use super::query::Params;
@@ -30,6 +31,8 @@ pub(super) struct GroupBody {
     name: String,
     /// Its share among groups.
     weight: u64,
+    /// What all its tenants together may use.
+    limits: GroupLimits,
     /// When it was made.
     #[schema(format = DateTime)]
     created_at: String,
@@ -57,6 +60,10 @@ pub(super) struct NewGroup {
     #[serde(default = "name::default_weight")]
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
     weight: Whole,
+    /// What all its tenants together may use.
+    #[serde(default)]
+    #[schema(value_type = GroupLimits)]
+    limits: Object<GroupLimits>,
 }
 
 /// What is new about a group; what is absent stays.
@@ -68,12 +75,17 @@ pub(super) struct PatchGroup {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
     weight: Option<Whole>,
+    /// All of its limits: those absent in here are lifted.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<GroupLimits>, nullable = false)]
+    limits: Option<Object<GroupLimits>>,
 }
 
 impl From<&Group> for GroupBody {
     fn from(group: &Group) -> Self {
         let created_at = moment::shown(group.created_at);
-        Self { name: group.name.clone(), weight: group.weight, created_at }
+        let limits = GroupLimits::from(group.budgets.as_slice());
+        Self { name: group.name.clone(), weight: group.weight, limits, created_at }
     }
 }
 
@@ -123,7 +135,8 @@ pub(super) async fn create(
     admin: Admin,
     Body(new): Body<NewGroup>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let add = Change::AddGroup { name: new.name.0, weight: new.weight.0 };
+    let budgets = new.limits.0.into();
+    let add = Change::AddGroup { name: new.name.0, weight: new.weight.0, budgets };
     let group = made(change(&app, &admin, add).await?.group)?;
     let location = [(LOCATION, path_to("groups", &group.name))];
     Ok((StatusCode::CREATED, location, Json(GroupBody::from(&group))))
@@ -143,7 +156,10 @@ pub(super) async fn patch(
 ) -> Result<Json<GroupBody>, ApiError> {
     let patch = Change::PatchGroup {
         name,
-        patch: GroupPatch { weight: patch.weight.map(|weight| weight.0) },
+        patch: GroupPatch {
+            weight: patch.weight.map(|weight| weight.0),
+            budgets: patch.limits.map(|limits| limits.0.into()),
+        },
     };
     let group = made(change(&app, &admin, patch).await?.group)?;
     Ok(Json(GroupBody::from(&group)))

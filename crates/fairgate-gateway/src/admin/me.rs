@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
+use fairgate_store::Owners;
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -98,6 +99,7 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
         let sight = app.control.sights.of(&pool).await?;
         pools.push(my_pool(sight.view(&pool.name, &directory), &caller));
     }
+    let own = Owners { key: Some(&caller.key), ..Owners::tenant(&caller.tenant) };
     let now = Instant::now();
     let left = |owner, name, limits| standing(limits, app.limits.left(owner, name, limits, now));
     Ok(Json(Me {
@@ -108,7 +110,7 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
         classes: caller.classes.iter().map(|(class, _)| class.clone()).collect(),
         tenant_limits: left(Owner::Tenant, &caller.tenant, &caller.tenant_limits),
         key_limits: left(Owner::Key, &caller.key, &caller.key_limits),
-        budgets: budgets(&app, &caller.tenant, Some(&caller.key)).await?,
+        budgets: budgets(&app, own).await?,
         pools,
     }))
 }

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, fairshare, groups, health, keys, me, metrics,
-    pools, requests, tenants, usage,
+    ErrorBody, attempts, audit, budgets, config, fairshare, groups, health, hosted, keys, me,
+    metrics, pools, prices, requests, tenants, usage,
 };
 
 /// Made once, at the first use.
@@ -25,14 +25,16 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         title = "Fairgate admin API",
         description = "Groups, tenants and keys; what they use; who has what of each pool, and why. The admin token \
                        opens everything; a tenant's key opens what is about that tenant alone. Moments are RFC 3339, \
-                       and every number's name ends in its unit unless it counts things.",
+                       and every number's name ends in its unit unless it counts things. Money is decimal text, exact to six \
+                       places, in the installation's currency.",
         license(name = "MIT OR Apache-2.0"),
     ),
     paths(
         groups::list, groups::show, groups::create, groups::patch, groups::remove,
         tenants::list, tenants::show, tenants::create, tenants::patch, tenants::remove,
         keys::list, keys::show, keys::create, keys::patch, keys::rotate, keys::revoke,
-        budgets::of_tenant, budgets::of_key,
+        budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
+        prices::list,
         usage::usage, attempts::list, audit::list,
         pools::list, pools::show, pools::hold, pools::resume,
         config::reload,
@@ -154,7 +156,16 @@ fn add_links(paths: &mut Map<String, Value>) {
     let by_name = ("name", "$response.body#/name");
     let by_id = ("id", "$response.body#/key/id");
     for (list, (parameter, value), links) in [
-        ("groups", by_name, &["get_groups_name", "patch_groups_name", "delete_groups_name"][..]),
+        (
+            "groups",
+            by_name,
+            &[
+                "get_groups_name",
+                "patch_groups_name",
+                "delete_groups_name",
+                "get_groups_name_budgets",
+            ][..],
+        ),
         (
             "tenants",
             by_name,

@@ -66,6 +66,8 @@ pub(super) struct WorkerBody {
     in_flight: u64,
     /// How many it takes; null is any number.
     slots: Option<u64>,
+    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
+    tier: u32,
     /// The limits of its provider's account; null where it is not hosted.
     quota: Option<QuotaBody>,
 }
@@ -374,6 +376,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
                 state: worker.state,
                 in_flight: worker.in_flight,
                 slots: worker.slots,
+                tier: worker.tier,
                 quota: worker.quota.map(Into::into),
             })
             .collect(),

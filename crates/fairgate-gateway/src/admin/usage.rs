@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::moment::{self, Typed};
+use super::money::{self, Money};
 use super::query::{Filter, Params};
 use crate::app::App;
 use crate::forward::unix_now;
@@ -33,6 +34,7 @@ pub(super) enum UsageBy {
     Agent,
     Day,
     Hour,
+    Tier,
 }
 
 impl From<UsageBy> for By {
@@ -48,6 +50,7 @@ impl From<UsageBy> for By {
             UsageBy::Agent => Self::Agent,
             UsageBy::Day => Self::Day,
             UsageBy::Hour => Self::Hour,
+            UsageBy::Tier => Self::Tier,
         }
     }
 }
@@ -98,6 +101,8 @@ pub(super) struct Usage {
     /// Until before when.
     #[schema(format = DateTime)]
     until: String,
+    /// The currency of the amounts of money, such as `USD`; null before there was a price.
+    currency: Option<String>,
     /// The sums.
     rows: Vec<UsageRowBody>,
 }
@@ -106,7 +111,8 @@ pub(super) struct Usage {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(super) struct UsageRowBody {
-    /// The tenant, model or whatever was summed by; `-` where the rows have none.
+    /// The tenant, model or whatever was summed by; `-` where the rows have none. Of tiers, 0 is own workers and from 1 on
+    /// hosted ones.
     name: String,
     /// How many requests.
     requests: u64,
@@ -118,8 +124,13 @@ pub(super) struct UsageRowBody {
     cached_tokens: u64,
     /// Output tokens.
     output_tokens: u64,
-    /// What was charged, in weighted tokens.
+    /// What the scheduler was charged, in weighted tokens: what is shared.
     charged_tokens: u64,
+    /// What providers and token budgets count: input and output tokens, not weighted.
+    provider_tokens: u64,
+    /// What it cost, as a decimal text in `currency`.
+    #[schema(value_type = String)]
+    money: Money,
     /// The mean wait, in microseconds.
     waited_mean_us: u64,
     /// The longest wait, in microseconds.
@@ -138,6 +149,8 @@ impl From<UsageRow> for UsageRowBody {
             cached_tokens: row.cached_tokens,
             output_tokens: row.output_tokens,
             charged_tokens: row.charged,
+            provider_tokens: row.provider_tokens,
+            money: Money(row.money),
             waited_mean_us: row.waited_us_mean,
             waited_max_us: row.waited_us_max,
             first_token_mean_us: row.first_token_us_mean,
@@ -162,23 +175,25 @@ pub(super) async fn usage(
     let (tenant, model) = (query.tenant.map(|name| name.0), query.model.map(|name| name.0));
     let asked = UsageQuery { by: query.by.into(), since, until: Some(until), tenant, model };
     let rows = app.store.usage(asked).await?.into_iter().map(UsageRowBody::from).collect();
+    let currency = money::currency(&app).await?.map(String::from);
     if query.format == Format::Csv {
-        return Ok(([(CONTENT_TYPE, "text/csv; charset=utf-8")], csv(rows)).into_response());
+        let text = csv(rows, currency.as_deref().unwrap_or_default());
+        return Ok(([(CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response());
     }
     let (since, until) = (moment::shown(since), moment::shown(until));
-    Ok(Json(Usage { by: query.by, since, until, rows }).into_response())
+    Ok(Json(Usage { by: query.by, since, until, currency, rows }).into_response())
 }
 
-fn csv(rows: Vec<UsageRowBody>) -> String {
+fn csv(rows: Vec<UsageRowBody>, currency: &str) -> String {
     let mut text = String::from(
-        "name,requests,failed,input_tokens,cached_tokens,output_tokens,charged_tokens,waited_mean_us,waited_max_us,first_token_mean_us\r\n",
+        "name,requests,failed,input_tokens,cached_tokens,output_tokens,charged_tokens,waited_mean_us,waited_max_us,first_token_mean_us,provider_tokens,money,currency\r\n",
     );
     for row in rows {
         let first = row.first_token_mean_us.map(|us| us.to_string()).unwrap_or_default();
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "{},{},{},{},{},{},{},{},{},{first}\r\n",
+            "{},{},{},{},{},{},{},{},{},{first},{},{},{currency}\r\n",
             quoted(&row.name),
             row.requests,
             row.failed,
@@ -188,6 +203,8 @@ fn csv(rows: Vec<UsageRowBody>) -> String {
             row.charged_tokens,
             row.waited_mean_us,
             row.waited_max_us,
+            row.provider_tokens,
+            row.money.0,
         );
     }
     text

@@ -26,8 +26,11 @@ pub(super) enum Used {
 pub(super) struct Bill {
     pub(super) usage: Usage,
     source: Option<UsageSource>,
-    /// What its caller pays: in its row, its budgets and its limits.
+    /// What its caller is charged in its row and its limits, in weighted tokens.
     pub(super) charged: u64,
+    /// What its caller's budgets of tokens pay: its tokens as a provider counts them; where it did not complete, at least
+    /// what its time in the slot is worth.
+    pub(super) provider_tokens: u64,
     /// What the scheduler counts.
     pub(super) counted: u64,
     /// The same, where it did not complete.
@@ -49,7 +52,9 @@ impl Bill {
         if is_whole(end) {
             occupation.completed(tenant, metered, held, now);
             let source = Some(source);
-            return Self { usage, source, charged: metered, counted: metered, occupied: 0 };
+            let provider_tokens = usage.input.saturating_add(usage.output);
+            let (charged, counted) = (metered, metered);
+            return Self { usage, source, charged, provider_tokens, counted, occupied: 0 };
         }
         let occupied = occupation.price(tenant, held, setup.config.cost.output_default, now);
         let counted = metered.max(occupied);
@@ -58,7 +63,14 @@ impl Bill {
         }
         occupation.failed(tenant, counted, now);
         let source = if occupied > metered { UsageSource::Occupied } else { source };
-        Self { usage, source: Some(source), charged: counted, counted, occupied: counted }
+        Self {
+            usage,
+            source: Some(source),
+            charged: counted,
+            provider_tokens: usage.input.saturating_add(usage.output).max(occupied),
+            counted,
+            occupied: counted,
+        }
     }
 
     /// Where its tokens are known from.

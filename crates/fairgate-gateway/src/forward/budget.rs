@@ -1,56 +1,135 @@
-//! What a request's budgets say: whether anything is left, what it could use at most, and that this is reserved for it.
+//! What a request's budgets say: whether anything is left, what it could use at most, that this is reserved for it, and whether
+//! there is room for it on hosted workers.
 
+use fairgate_config::HostedOverBudget;
 use fairgate_dialect::Usage;
-use fairgate_store::{Exhausted, Reservation, StoreError};
+use fairgate_money::TokenCounts;
+use fairgate_store::{
+    BudgetLeft, BudgetTier, Exhausted, Granted, HostedMost, Owners, Reservation, StoreError, Unit,
+};
 use tokio::time::Instant;
 
 use super::passage::{Arrival, In, unix_now};
+use super::send::Payload;
 use super::stage::{Accepted, Counted};
+use crate::pools::Setup;
 use crate::refusal::{self, Refusal};
 
-/// Refuses where a budget is used up. Says the output cap of a request that states none.
+/// Refuses where a budget of tokens is used up. Says the output cap of a request that states none.
 pub(super) async fn look(accepted: &In<'_, Accepted>) -> Result<Option<u64>, Refusal> {
     let now = unix_now();
     let arrival = accepted.arrival();
     let caller = &arrival.caller;
-    let budgets = arrival.app.store.budgets(&caller.tenant, Some(&caller.key), now).await;
+    let owners = Owners {
+        group: Some(&caller.group),
+        tenant: Some(&caller.tenant),
+        key: Some(&caller.key),
+        hosted: false,
+    };
+    let budgets = arrival.app.store.budgets(owners, now).await;
     let budgets =
         budgets.map_err(|error| unavailable(arrival, &error, "budgets cannot be read"))?;
-    if let Some(spent) = budgets.into_iter().find(|budget| budget.used >= budget.limit) {
+    // Money depends on where it goes, and what is over a hosted budget may go elsewhere: both are looked at when it is
+    // reserved.
+    let is_spent = |budget: &BudgetLeft| {
+        budget.tier == BudgetTier::Any && budget.unit == Unit::Tokens && budget.used >= budget.limit
+    };
+    if let Some(spent) = budgets.into_iter().find(is_spent) {
         let exhausted = Exhausted {
             scope: spent.scope,
+            owner: spent.owner,
             period: spent.period,
+            unit: spent.unit,
+            tier: spent.tier,
             limit: spent.limit,
             used: spent.used,
             reserved: spent.reserved,
             wanted: accepted.estimate.max(1),
             resets_at: spent.resets_at,
         };
-        return Err(refusal::budget_exhausted(&exhausted, now));
+        let currency = arrival.app.config.load().prices.currency();
+        return Err(refusal::budget_exhausted(&exhausted, currency, now));
     }
     let default = accepted.pool.setup().config.cost.max_tokens_default;
     let states_none = arrival.route.generates() && accepted.ask.max_tokens.is_none();
     Ok(states_none.then(|| accepted.ask.capped(default)))
 }
 
-/// Reserves tokens for a request, where every budget of its tenant and key has room for them.
-pub(super) async fn reserve(counted: &In<'_, Counted>, tokens: u64) -> Result<(), Refusal> {
+/// Whether there is anything to say: a budget of the caller's, or workers that not everybody may use.
+pub(super) fn is_concerned(counted: &In<'_, Counted>) -> bool {
+    counted.arrival().caller.budgeted || counted.pool.setup().has_hosted_tier
+}
+
+/// Reserves what a request may use, where its budgets have room for it. Says whether it may go to hosted workers.
+pub(super) async fn reserve(counted: &In<'_, Counted>, payload: &Payload) -> Result<bool, Refusal> {
     let arrival = counted.arrival();
     let caller = &arrival.caller;
-    let now = unix_now();
-    let reservation = Reservation {
+    let setup = counted.pool.setup();
+    let may_use_hosted =
+        setup.has_hosted_tier && caller.may_use_hosted && payload.model.config.hosted;
+    let has_own = setup.has_own(arrival.route.dialect());
+    if !may_use_hosted && !has_own {
+        return Err(refusal::hosted_not_allowed(&counted.ask.model));
+    }
+    let is_budgeted = caller.budgeted || (may_use_hosted && caller.hosted_budgeted);
+    if !is_budgeted {
+        return Ok(may_use_hosted);
+    }
+    let over_budget = setup.config.hosted_over_budget;
+    let reservation = reservation(counted, payload, &setup, may_use_hosted, has_own);
+    drop(setup);
+    let now = reservation.at;
+    let refused = |exhausted: &Exhausted| {
+        let currency = arrival.app.config.load().prices.currency();
+        refusal::budget_exhausted(exhausted, currency, now)
+    };
+    match arrival.app.store.reserve(reservation).await {
+        Ok(Ok(Granted { hosted: false, why: Some(why) }))
+            if may_use_hosted && (!has_own || over_budget == HostedOverBudget::Refuse) =>
+        {
+            Err(refused(&why))
+        }
+        Ok(Ok(granted)) => Ok(may_use_hosted && granted.hosted),
+        Ok(Err(exhausted)) => Err(refused(&exhausted)),
+        Err(error) => Err(unavailable(arrival, &error, "what it may use cannot be reserved")),
+    }
+}
+
+fn reservation(
+    counted: &In<'_, Counted>,
+    payload: &Payload,
+    setup: &Setup,
+    may_use_hosted: bool,
+    has_own: bool,
+) -> Reservation {
+    let arrival = counted.arrival();
+    let caller = &arrival.caller;
+    let at = unix_now();
+    let most = most(counted, payload.cap);
+    let provider_tokens = most.input.saturating_add(most.output);
+    let config = arrival.app.config.load();
+    let money = |hosted: bool| {
+        let workers = setup.workers.iter().map(|worker| &worker.upstream.config);
+        let upstreams: Vec<&str> = workers
+            .filter(|upstream| (upstream.tier > 0) == hosted)
+            .map(|upstream| &*upstream.name)
+            .collect();
+        let counts = TokenCounts { input: most.input, cached: 0, output: most.output };
+        config.prices.most(&counted.ask.model, upstreams, at, counts)
+    };
+    let hosted = may_use_hosted.then(|| HostedMost { provider_tokens, money: money(true) });
+    let own = if has_own { Some(money(false)) } else { hosted.map(|hosted| hosted.money) };
+    Reservation {
         request: (&*arrival.id).into(),
         group: (&*caller.group).into(),
         tenant: (&*caller.tenant).into(),
         key: (&*caller.key).into(),
         model: counted.ask.model.clone(),
-        tokens,
-        at: now,
-    };
-    match arrival.app.store.reserve(reservation).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(exhausted)) => Err(refusal::budget_exhausted(&exhausted, now)),
-        Err(error) => Err(unavailable(arrival, &error, "tokens cannot be reserved")),
+        tokens: setup.weights.charge(most),
+        provider_tokens,
+        money: own.unwrap_or_default(),
+        hosted,
+        at,
     }
 }
 
@@ -62,13 +141,12 @@ fn unavailable(arrival: &Arrival, error: &StoreError, what: &'static str) -> Ref
     refusal::store_unavailable()
 }
 
-/// The most that a request may be charged, under this cap on each of its answers.
-pub(super) fn most(accepted: &Accepted, cap: Option<u64>) -> u64 {
+/// The most that a request may use, under this cap on each of its answers.
+fn most(accepted: &Accepted, cap: Option<u64>) -> Usage {
     let ask = &accepted.ask;
     let output = match cap.or(ask.max_tokens) {
         Some(each) => each.saturating_mul(ask.choices),
         None => accepted.expected.output,
     };
-    let input = accepted.expected.input_max;
-    accepted.pool.setup().weights.charge(Usage { input, cached: 0, output })
+    Usage { input: accepted.expected.input_max, cached: 0, output }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairgate_core::units::Tokens;
-use fairgate_dialect::{Ask, Meter};
+use fairgate_dialect::{Ask, Meter, Usage};
+use fairgate_money::{MicroUnits, TokenCounts};
 use fairgate_runtime::Permit;
 use fairgate_store::Outcome;
 
@@ -159,15 +160,40 @@ impl Flight {
         let Arrival { app, caller, .. } = arrival;
         let bill = Bill::of(&caller.tenant, accepted, &self, end);
         continued::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
+        let upstream = &self.worker.upstream.config;
+        let (money, price) = self.asked_for(arrival, accepted, bill.usage);
         let flown = Flown {
             bill,
-            worker: Some(self.worker.upstream.config.name.clone()),
+            worker: Some(upstream.name.clone()),
+            tier: upstream.tier,
+            money,
+            price,
             first_token: self.first_token,
             brownout: self.sent == Sent::Yes { brownout: true },
         };
         self.give_slot_back(arrival, &accepted.pool, end, &bill);
         learn(&caller.tenant, accepted, end);
         flown
+    }
+
+    /// What the provider asks for it, and the id of the price. Nothing, where it was not taken on or has no price.
+    fn asked_for(
+        &self,
+        arrival: &Arrival,
+        accepted: &Accepted,
+        usage: Usage,
+    ) -> (MicroUnits, Option<String>) {
+        let is_free = self.sent == Sent::No || self.fault != Fault::None;
+        let config = arrival.app.config.load();
+        let upstream = &self.worker.upstream.config.name;
+        let at = arrival.started_at;
+        match config.prices.price(&accepted.ask.model, upstream, at).filter(|_| !is_free) {
+            Some(price) => {
+                let Usage { input, cached, output } = usage;
+                (price.cost(TokenCounts { input, cached, output }), Some(price.id.to_string()))
+            }
+            None => (MicroUnits::ZERO, None),
+        }
     }
 
     /// Gives the slot back, and says how the worker did.

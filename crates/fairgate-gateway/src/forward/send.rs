@@ -150,7 +150,7 @@ impl Again {
             return false;
         }
         let dialect = in_flight.arrival().route.dialect();
-        let another = || setup.allowed(dialect, tried).is_none_or(|left| !left.is_empty());
+        let another = || setup.allowed(dialect, tried, true).is_none_or(|left| !left.is_empty());
         not_taken.is_for_now() || (not_taken.is_for_this_worker() && another())
     }
 }
@@ -171,13 +171,14 @@ async fn board<'p>(
     tried: &[Arc<str>],
     again: &Again,
 ) -> Result<(In<'p, InFlight>, Output), Refusal> {
-    if counted.arrival().caller.budgeted {
-        Box::pin(budget::reserve(&counted, budget::most(&counted, payload.cap))).await?;
-    }
+    let hosted = match budget::is_concerned(&counted) {
+        true => Box::pin(budget::reserve(&counted, payload)).await?,
+        false => false,
+    };
     let mut queued = counted.queue();
     let pool = &payload.model.pool;
     loop {
-        let submit = submit(&queued, payload, tried, again);
+        let submit = submit(&queued, payload, tried, hosted, again);
         queued.waits_from_now();
         let admitted = match (&again.after, again.until) {
             // It goes first in its flow, but not for ever.
@@ -223,7 +224,13 @@ async fn board<'p>(
 }
 
 /// What the pool is told of a request.
-fn submit(queued: &In<'_, Queued>, payload: &Payload, tried: &[Arc<str>], again: &Again) -> Submit {
+fn submit(
+    queued: &In<'_, Queued>,
+    payload: &Payload,
+    tried: &[Arc<str>],
+    hosted: bool,
+    again: &Again,
+) -> Submit {
     let arrival = queued.arrival();
     let setup = queued.pool.setup();
     let priority = match (&again.after, tried) {
@@ -237,7 +244,7 @@ fn submit(queued: &In<'_, Queued>, payload: &Payload, tried: &[Arc<str>], again:
         input: Some(Tokens(queued.expected.input.max(1))),
         // Who is tried again goes first, within its own flow only.
         priority,
-        allow: setup.allowed(arrival.route.dialect(), tried),
+        allow: setup.allowed(arrival.route.dialect(), tried, hosted),
         quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, payload.cap))),
         ..Submit::new(&arrival.id)
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairgate_store::{Attempt, Outcome, UsageSource};
+use fairgate_store::{Attempt, MicroUnits, Outcome, UsageSource};
 
 use super::bill::Bill;
 use super::passage::{Arrival, End};
@@ -15,6 +15,11 @@ pub(super) struct Flown {
     pub(super) bill: Bill,
     /// The name of its worker.
     pub(super) worker: Option<String>,
+    /// Its worker's tier.
+    pub(super) tier: u32,
+    /// What its provider asks for it, and the id of the price that this follows from.
+    pub(super) money: MicroUnits,
+    pub(super) price: Option<String>,
     pub(super) first_token: Option<Duration>,
     pub(super) brownout: bool,
 }
@@ -52,7 +57,7 @@ impl Flown {
 
     /// The row of an attempt that ended in this stage. `last`: no other attempt follows.
     pub(super) fn row(self, arrival: &Arrival, stage: &Stage, end: &End, last: bool) -> Attempt {
-        let Self { bill, worker, first_token, brownout } = self;
+        let Self { bill, worker, tier, money, price, first_token, brownout } = self;
         let (model, stream) = match stage.ask() {
             Some(ask) => (ask.model.clone(), ask.stream),
             None => (String::new(), false),
@@ -87,6 +92,10 @@ impl Flown {
             code: end.code.map(Into::into),
             brownout,
             occupied: bill.occupied,
+            provider_tokens: bill.provider_tokens,
+            money,
+            price,
+            tier,
         }
     }
 }

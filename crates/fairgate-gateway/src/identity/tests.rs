@@ -1,4 +1,4 @@
-use fairgate_store::{Budget, Group, Limits, Period};
+use fairgate_store::{Budget, Group, Limits, Period, Unit};
 use http::HeaderValue;
 
 use super::*;
@@ -44,10 +44,15 @@ fn directory() -> Directory {
     let mut disabled = tenant("off");
     disabled.disabled = true;
     let mut paid = tenant("paid");
-    paid.limits.budgets.push(Budget { tokens: 5, period: Period::Day });
+    paid.limits.budgets.push(Budget::tokens(5, Period::Day));
     Directory {
         version: 1,
-        groups: vec![Group { name: "research".into(), weight: 100, created_at: UnixMicros(0) }],
+        groups: vec![Group {
+            name: "research".into(),
+            weight: 100,
+            budgets: Vec::new(),
+            created_at: UnixMicros(0),
+        }],
         tenants: vec![tenant("chat"), disabled, paid],
         keys: vec![
             key("key-good", "chat", "fg-good"),
@@ -58,6 +63,7 @@ fn directory() -> Directory {
             key("key-paid", "paid", "fg-paid"),
             key("key-orphan", "nobody", "fg-orphan"),
         ],
+        hosted: Vec::new(),
     }
 }
 
@@ -147,4 +153,28 @@ fn who_was_let_in_is_asked_again() {
     next.keys[0].hash = KeyHash::of(b"fg-new");
     identity.book.store(Arc::new(Book::new(next)));
     assert_eq!(code(&good), Err("invalid_api_key"));
+}
+
+#[test]
+fn budgets_of_the_group_and_of_the_hosted_tier_concern_every_caller() {
+    let caller = |change: fn(&mut Directory)| {
+        let mut directory = directory();
+        change(&mut directory);
+        let identity = Identity::of(directory);
+        let headers = headers(&[("x-api-key", "fg-good")]);
+        let caller = identity.caller(&headers, NOW).expect("let in");
+        (caller.budgeted, caller.hosted_budgeted, caller.may_use_hosted)
+    };
+    let hosted =
+        || Budget { period: Period::Day, unit: Unit::Money, tier: BudgetTier::Hosted, amount: 5 };
+    assert_eq!(caller(|_| {}), (false, false, true));
+    let of_group = |it: &mut Directory| it.groups[0].budgets.push(Budget::tokens(5, Period::Day));
+    assert_eq!(caller(of_group), (true, false, true));
+    let mut with_tier = directory();
+    with_tier.hosted.push(hosted());
+    let identity = Identity::of(with_tier);
+    let all = identity.caller(&headers(&[("x-api-key", "fg-good")]), NOW).expect("let in");
+    assert!(!all.budgeted && all.hosted_budgeted);
+    let never = |it: &mut Directory| it.tenants[0].limits.hosted = HostedUse::Never;
+    assert_eq!(caller(never), (false, false, false));
 }

@@ -19,6 +19,8 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         tenant_limits,
         key_limits,
         budgeted: false,
+        hosted_budgeted: false,
+        may_use_hosted: true,
     }
 }
 

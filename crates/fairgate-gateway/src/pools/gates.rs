@@ -44,6 +44,7 @@ pub(super) fn arrival(upstream: &UpstreamConfig) -> WorkerChange {
     WorkerChange {
         name: upstream.name.as_str().into(),
         slots: Some(upstream.slots.unwrap_or(u64::MAX)),
+        tier: Some(upstream.tier.into()),
         ..WorkerChange::default()
     }
 }

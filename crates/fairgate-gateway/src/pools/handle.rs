@@ -45,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) by_class: bool,
     /// Whether any of its workers has a provider with limits behind it.
     pub(crate) is_hosted: bool,
+    /// Whether any of its workers is of a higher tier than its own ones.
+    pub(crate) has_hosted_tier: bool,
     /// Whether the core is told of first tokens: only where a class counts what is in prefill.
     ///
     /// Elsewhere it is not, so that a worker's "prefill" is the input of all that is in flight on it, and a request is placed
@@ -71,6 +73,8 @@ pub struct WorkerView {
     pub in_flight: u64,
     /// How many it takes; any number where absent.
     pub slots: Option<u64>,
+    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
+    pub tier: u32,
     /// The limits of its provider's account, where it is hosted.
     pub quota: Option<QuotaView>,
 }
@@ -107,6 +111,7 @@ impl Setup {
                 Tokenizer::O200k => Some(Table::O200k),
                 Tokenizer::Cl100k => Some(Table::Cl100k),
             },
+            has_hosted_tier: workers.iter().any(|worker| worker.is_hosted_tier()),
             is_hosted: workers.iter().any(|worker| worker.upstream.account.is_some()),
             workers,
             by_agent: shares(Attribute::Agent),
@@ -127,11 +132,24 @@ impl Setup {
         self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// The workers that a request may go to: those that speak its dialect and were not tried. `None` where that is all
-    /// of them.
-    pub(crate) fn allowed(&self, dialect: Dialect, tried: &[Arc<str>]) -> Option<Vec<Box<str>>> {
+    /// Whether it has a worker of the lowest tier that speaks this dialect.
+    pub(crate) fn has_own(&self, dialect: Dialect) -> bool {
+        let own = |worker: &&Arc<Worker>| !worker.is_hosted_tier();
+        self.workers.iter().filter(own).any(|worker| worker.upstream.speaks(dialect))
+    }
+
+    /// The workers that a request may go to: those that speak its dialect and were not tried, of all tiers or of the lowest
+    /// one. `None` where that is all of them.
+    pub(crate) fn allowed(
+        &self,
+        dialect: Dialect,
+        tried: &[Arc<str>],
+        hosted: bool,
+    ) -> Option<Vec<Box<str>>> {
         let fit = |worker: &&Arc<Worker>| {
-            worker.upstream.speaks(dialect) && !tried.contains(&worker.upstream.name)
+            worker.upstream.speaks(dialect)
+                && !tried.contains(&worker.upstream.name)
+                && (hosted || !worker.is_hosted_tier())
         };
         if self.workers.iter().all(|worker| fit(&worker)) {
             return None;
@@ -160,6 +178,11 @@ impl PoolHandle {
 }
 
 impl Worker {
+    /// Whether it is used only when no own worker has room.
+    fn is_hosted_tier(&self) -> bool {
+        self.upstream.config.tier > 0
+    }
+
     fn view(&self) -> WorkerView {
         let quota = self.upstream.account.as_ref().map(|account| account.view());
         let state = match self.upstream.condition.standing() {
@@ -174,6 +197,7 @@ impl Worker {
             state,
             in_flight: self.in_flight.now(),
             slots: self.upstream.config.slots,
+            tier: self.upstream.config.tier,
             quota,
         }
     }

@@ -275,8 +275,14 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, upstreams: &HashMap<A
     let names = next.workers.iter().map(|worker| &worker.upstream.name);
     pool.reporter.employ(names, next.config.observe);
     for worker in &next.workers {
-        if old.worker(&worker.upstream.name).is_none() {
-            let _ = pool.gate.worker(gates::arrival(&worker.upstream.config)).await;
+        let config = &worker.upstream.config;
+        let before = old.worker(&worker.upstream.name).map(|worker| worker.upstream.config.tier);
+        if before.is_none() {
+            let _ = pool.gate.worker(gates::arrival(config)).await;
+        } else if before != Some(config.tier) {
+            let name = (&*worker.upstream.name).into();
+            let tier = Some(config.tier.into());
+            let _ = pool.gate.worker(WorkerChange { name, tier, ..WorkerChange::default() }).await;
         }
     }
     if old.config.policy != next.config.policy {

@@ -16,9 +16,10 @@ fn directory() -> Directory {
     };
     Directory {
         version: 1,
-        groups: vec![Group { name: "a".into(), weight: 500, created_at }],
+        groups: vec![Group { name: "a".into(), weight: 500, budgets: Vec::new(), created_at }],
         tenants: vec![tenant("capped", limits), tenant("free", Limits::default())],
         keys: Vec::new(),
+        hosted: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ mod directory;
 mod document;
 mod ledger;
 mod live;
+mod money;
 mod operation;
 mod refusals;
 mod requests;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use fairgate_config::BrownoutConfig;
-use fairgate_store::{Budget, Limits, Outcome, Period, UnixMicros};
+use fairgate_store::{Budget, Limits, Outcome, Owners, Period, UnixMicros};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::support::{Folder, config, house_in, house_with};
 const CHAT: &str = "/v1/chat/completions";
 
 fn budget(tokens: u64) -> Limits {
-    Limits { budgets: vec![Budget { tokens, period: Period::Day }], ..Limits::default() }
+    Limits { budgets: vec![Budget::tokens(tokens, Period::Day)], ..Limits::default() }
 }
 
 fn chat(max_tokens: Option<u64>) -> Value {
@@ -174,7 +174,7 @@ async fn a_brownout_is_told_as_it_was_sent_and_only_where_it_lowers_something() 
         assert_eq!(body["max_tokens"], sent, "{stated}");
         assert!(body["min_tokens"].as_u64().is_none_or(|least| least <= sent), "{stated}: {body}");
         if key == &budgeted {
-            let left = house.store.budgets("budgeted", None, now()).await.unwrap();
+            let left = house.store.budgets(Owners::tenant("budgeted"), now()).await.unwrap();
             // The output that was asked for before it waited, and an input of some forty tokens.
             let asked = stated["max_tokens"].as_u64().unwrap_or(100);
             let input = left[0].reserved.checked_sub(asked);

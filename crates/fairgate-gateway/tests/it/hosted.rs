@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairgate_config::QuotaConfig;
+use fairgate_money::{Currency, PerMillion, Price, Prices, Rates};
 use fairgate_sim::{
     Account, AccountOptions, BytesPerToken, Lie, OutputLength, Sim, SimOptions, Statement,
 };
-use fairgate_store::{Change, GroupPatch, Limits, Outcome};
+use fairgate_store::{
+    Budget, BudgetTier, Change, GroupPatch, HostedUse, Limits, MicroUnits, Outcome, Owners, Period,
+    Unit, UnixMicros,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -125,7 +129,7 @@ async fn shared(statement: Statement, path: &'static str) {
     let other = house.tenant("other", Limits::default()).await;
     let weight = |name: &str, weight| Change::PatchGroup {
         name: format!("group-{name}"),
-        patch: GroupPatch { weight: Some(weight) },
+        patch: GroupPatch { weight: Some(weight), ..GroupPatch::default() },
     };
     house.change(weight("acme", 300)).await;
     house.change(weight("other", 100)).await;
@@ -341,4 +345,137 @@ async fn what_a_provider_refuses_for_another_reason_is_the_clients() {
     );
     assert!(answer.text().contains("41000"), "{}", answer.text());
     house.close().await;
+}
+
+/// Two own workers with two slots each, and a hosted one that has room for all.
+async fn three_workers(change: impl FnOnce(&mut fairgate_config::Config)) -> (House, Vec<Sim>) {
+    let options = |slots| SimOptions {
+        slots,
+        output_tokens: OutputLength::exactly(8),
+        prefill_base: Duration::from_millis(30),
+        ..SimOptions::instant()
+    };
+    let start = |slots| Sim::start(([127, 0, 0, 1], 0).into(), options(slots)).unwrap();
+    let sims = vec![start(2), start(2), start(100)];
+    let house = house_with(&sims[0].url(), |config| {
+        config.upstreams[0].slots = Some(2);
+        let second = beside(config, "own", &sims[1].url());
+        let mut hosted = beside(config, "hosted", &sims[2].url());
+        (hosted.slots, hosted.tier) = (Some(100), 1);
+        config.upstreams.extend([second, hosted]);
+        config.pools[0].workers.extend(["own".into(), "hosted".into()]);
+        config.pools[0].capacity = 104;
+        change(config);
+    })
+    .await;
+    (house, sims)
+}
+
+async fn flood_small(house: &House, key: &str, count: usize) -> Vec<Answer> {
+    let body = json!({"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "rivers"}]});
+    let addr = house.gateway.addr();
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let question = post(CHAT, &body).key(key);
+            tokio::spawn(async move { question.ask(addr).await })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosted_workers_are_used_when_own_ones_are_full_and_by_those_who_may() {
+    let (house, sims) = three_workers(|_| {}).await;
+    for _ in 0..5 {
+        assert_eq!(small(&house).ask(house.gateway.addr()).await.status, StatusCode::OK);
+    }
+    assert!(house.rows().await.iter().all(|row| row.tier == 0), "one at a time fits own workers");
+    let answers = flood_small(&house, &house.key, 20).await;
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
+    let rows = house.rows_soon(25).await;
+    assert!(rows.iter().any(|row| row.tier == 1 && row.worker.as_deref() == Some("hosted")));
+    let never = Limits { hosted: HostedUse::Never, ..Limits::default() };
+    let frugal = house.tenant("frugal", never).await;
+    let answers = flood_small(&house, &frugal, 20).await;
+    assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
+    let rows = house.rows_soon(45).await;
+    assert!(rows.iter().filter(|row| row.tenant == "frugal").all(|row| row.tier == 0));
+    house.close().await;
+    for sim in sims {
+        sim.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_over_a_hosted_budget_waits_for_own_workers() {
+    let (house, sims) = three_workers(|_| {}).await;
+    let hosted = |amount| {
+        let (period, unit, tier) = (Period::Day, Unit::Tokens, BudgetTier::Hosted);
+        Limits { budgets: vec![Budget { period, unit, tier, amount }], ..Limits::default() }
+    };
+    let thrifty = house.tenant("thrifty", hosted(300)).await;
+    let answers = flood_small(&house, &thrifty, 30).await;
+    for answer in &answers {
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    }
+    let rows = house.rows_soon(30).await;
+    let there = rows.iter().filter(|row| row.tier == 1);
+    let used: u64 = there.map(|row| row.provider_tokens).sum();
+    assert!(used > 0 && used <= 300, "{used} tokens on hosted workers");
+    house.close().await;
+    for sim in sims {
+        sim.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
+    let rates = Rates {
+        input: PerMillion::parse("2.50").unwrap(),
+        cached_input: PerMillion::parse("1.25").unwrap(),
+        output: PerMillion::parse("10").unwrap(),
+        request: MicroUnits::parse("0.001").unwrap(),
+    };
+    let price = Price::new("sim", None, Currency::parse("USD").unwrap(), rates, None);
+    let id = price.id.to_string();
+    let (house, sims) = three_workers(|config| config.prices = Prices::new(vec![price])).await;
+    // Each is 2 tokens of input and 8 of output: 0.000005 + 0.00008 + 0.001.
+    const EACH: u64 = 1085;
+    let amount = 100 * EACH;
+    let budget = |tier| Budget { period: Period::Day, unit: Unit::Money, tier, amount };
+    let limits = Limits { budgets: vec![budget(BudgetTier::Any)], ..Limits::default() };
+    let payer = house.tenant("payer", limits).await;
+    let answers = flood_small(&house, &payer, 200).await;
+    let served = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
+    let refused: Vec<&Answer> =
+        answers.iter().filter(|answer| answer.status != StatusCode::OK).collect();
+    assert!(served > 0 && !refused.is_empty(), "{served} served");
+    for answer in &refused {
+        assert!(answer.code().starts_with("budget_"), "{}", answer.text());
+        assert!(answer.text().contains("USD"), "{}", answer.text());
+    }
+    let rows = house.rows_soon(200).await;
+    let done: Vec<_> = rows.iter().filter(|row| row.outcome == Outcome::Completed).collect();
+    assert_eq!(done.len(), served);
+    assert!(
+        done.iter().all(|row| row.money == MicroUnits(EACH) && row.price.as_ref() == Some(&id))
+    );
+    let spent: u64 = rows.iter().map(|row| row.money.0).sum();
+    assert!(spent <= amount, "{spent} of {amount}");
+    let owners = Owners { tenant: Some("payer"), ..Owners::default() };
+    let left = house.store.budgets(owners, unix_now()).await.unwrap();
+    assert_eq!((left[0].used, left[0].reserved), (spent, 0));
+    house.close().await;
+    for sim in sims {
+        sim.stop().await;
+    }
+}
+
+fn unix_now() -> UnixMicros {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    UnixMicros(i64::try_from(since.as_micros()).unwrap())
 }

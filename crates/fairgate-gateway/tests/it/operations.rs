@@ -402,5 +402,9 @@ fn row(request: &str, started_at: UnixMicros) -> Attempt {
         code: None,
         brownout: false,
         occupied: 0,
+        provider_tokens: 0,
+        money: fairgate_store::MicroUnits::ZERO,
+        price: None,
+        tier: 0,
     }
 }

@@ -20,7 +20,7 @@ async fn refused_after(change: impl FnOnce(String) -> Change, status: StatusCode
     let folder = Folder::new();
     let mut configuration = config(&folder, &upstream.url());
     configuration.pools[0].capacity = 1;
-    let budgets = vec![Budget { tokens: 1000, period: Period::Day }];
+    let budgets = vec![Budget::tokens(1000, Period::Day)];
     let house = house_in(folder, configuration, Limits { budgets, ..Limits::default() }).await;
     let other = house.tenant("other", Limits::default()).await;
     let addr = house.gateway.addr();

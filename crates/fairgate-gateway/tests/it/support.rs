@@ -102,7 +102,8 @@ pub async fn house_in(folder: Folder, config: Config, limits: Limits) -> House {
 /// Makes a tenant with one key, in a group of its own, and gives the key.
 pub async fn tenant(store: &Store, name: &str, limits: Limits) -> String {
     let at = UnixMicros(0);
-    let group = Change::AddGroup { name: format!("group-{name}"), weight: 100 };
+    let group =
+        Change::AddGroup { name: format!("group-{name}"), weight: 100, budgets: Vec::new() };
     store.change("test", at, group).await.unwrap();
     let added = Change::AddTenant {
         name: name.into(),

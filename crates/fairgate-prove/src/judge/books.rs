@@ -171,9 +171,10 @@ pub(super) fn tokens_match(case: &Case<'_>) -> Bar {
                 .push(format!("{tenant}: {guessed} completed answers whose usage was not read"));
         }
         let rows = case.evidence.ledger.rows.iter().filter(|row| row.tenant == tenant);
-        let (mut charged, mut counted) = (0, 0);
+        let (mut charged, mut counted, mut provider) = (0, 0, 0);
         for row in rows {
             charged += row.charged;
+            provider += row.provider_tokens;
             // Where a worker lost an attempt, the scheduler counts what no budget pays.
             counted += row.charged.max(row.occupied);
         }
@@ -192,9 +193,9 @@ pub(super) fn tokens_match(case: &Case<'_>) -> Bar {
             .filter(|(name, _)| name == tenant)
             .flat_map(|(_, all)| all)
         {
-            if budget.used != charged {
+            if budget.used != provider {
                 problems.push(format!(
-                    "{tenant}: {charged} tokens charged, {} off its budget",
+                    "{tenant}: {provider} provider tokens in the ledger, {} off its budget",
                     budget.used
                 ));
             }

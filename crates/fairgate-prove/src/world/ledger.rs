@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use fairgate_store::{
-    Attempt, By, LedgerQuery, Store, StoreError, StoreOptions, UnixMicros, UsageQuery,
+    Attempt, By, LedgerQuery, Owners, Store, StoreError, StoreOptions, UnixMicros, UsageQuery,
 };
 
 use super::setup::now;
@@ -26,7 +26,7 @@ pub(super) async fn read(url: &str, tenants: &[&str]) -> Result<Ledger, StoreErr
             model: None,
         };
         ledger.sums.push(((*tenant).to_owned(), store.usage(sums).await?));
-        let budgets = store.budgets(tenant, None, now()).await?;
+        let budgets = store.budgets(Owners::tenant(tenant), now()).await?;
         ledger.budgets.push(((*tenant).to_owned(), budgets));
     }
     store.close().await?;

@@ -164,9 +164,9 @@ pub(super) async fn tenants(
         if !groups.contains(&tenant.group) {
             groups.push(tenant.group);
             let name = tenant.group.to_owned();
-            change(Change::AddGroup { name, weight: group_weight }).await?;
+            change(Change::AddGroup { name, weight: group_weight, budgets: Vec::new() }).await?;
         }
-        let budget = Budget { tokens: BUDGET_TOKENS, period: Period::Month };
+        let budget = Budget::tokens(BUDGET_TOKENS, Period::Month);
         let budgets = scenario.budgets.then_some(budget).into_iter().collect();
         change(Change::AddTenant {
             name: tenant.name.to_owned(),

@@ -14,7 +14,8 @@ use fairgate_journal::{Writer, parse_policy};
 use fairgate_prove::evidence::{Aftermath, Evidence, JournalFile, Ledger, Seen, Sighting};
 use fairgate_prove::scenario::{Joins, Level, Scenario};
 use fairgate_store::{
-    Attempt, BudgetLeft, Outcome, Period, Scope, UnixMicros, UsageRow, UsageSource,
+    Attempt, BudgetLeft, BudgetTier, MicroUnits, Outcome, Period, Scope, Unit, UnixMicros,
+    UsageRow, UsageSource,
 };
 
 /// What the virtual gateway does wrong.
@@ -272,6 +273,10 @@ impl<'a> Stage<'a> {
             code: None,
             brownout: false,
             occupied: 0,
+            provider_tokens: used,
+            money: MicroUnits::ZERO,
+            price: None,
+            tier: 0,
         }
     }
 
@@ -340,6 +345,8 @@ fn sums(rows: &[Attempt], tenant: &str) -> Vec<UsageRow> {
             cached_tokens: 0,
             output_tokens: rows.iter().map(|row| row.output_tokens).sum(),
             charged: rows.iter().map(|row| row.charged).sum(),
+            provider_tokens: rows.iter().map(|row| row.provider_tokens).sum(),
+            money: MicroUnits::ZERO,
             waited_us_mean: 0,
             waited_us_max: 0,
             first_token_us_mean: None,
@@ -352,9 +359,12 @@ fn sums(rows: &[Attempt], tenant: &str) -> Vec<UsageRow> {
 fn budget(rows: &[Attempt], tenant: &str) -> BudgetLeft {
     BudgetLeft {
         scope: Scope::Tenant,
+        owner: tenant.to_owned(),
         period: Period::Day,
+        unit: Unit::Tokens,
+        tier: BudgetTier::Any,
         limit: u64::MAX,
-        used: rows.iter().filter(|row| row.tenant == tenant).map(|row| row.charged).sum(),
+        used: rows.iter().filter(|row| row.tenant == tenant).map(|row| row.provider_tokens).sum(),
         reserved: 0,
         resets_at: UnixMicros(0),
     }

@@ -3,7 +3,7 @@
 use tokio_postgres::types::ToSql;
 
 use crate::ledger::{Attempt, Reservation};
-use crate::sums::{SumKey, Tokens, signed};
+use crate::sums::{Sum, SumKey, signed};
 use crate::words::Word;
 
 type Parameter<'a> = &'a (dyn ToSql + Sync);
@@ -36,6 +36,10 @@ pub(super) struct Attempts<'a> {
     codes: Vec<Option<&'a str>>,
     brownouts: Vec<bool>,
     occupied: Vec<i64>,
+    provider_tokens: Vec<i64>,
+    money: Vec<i64>,
+    prices: Vec<Option<&'a str>>,
+    tiers: Vec<i64>,
 }
 
 impl<'a> FromIterator<&'a Attempt> for Attempts<'a> {
@@ -76,9 +80,13 @@ impl<'a> Attempts<'a> {
         self.codes.push(row.code.as_deref());
         self.brownouts.push(row.brownout);
         self.occupied.push(signed(row.occupied));
+        self.provider_tokens.push(signed(row.provider_tokens));
+        self.money.push(signed(row.money.0));
+        self.prices.push(row.price.as_deref());
+        self.tiers.push(i64::from(row.tier));
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 28] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 32] {
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
             &self.requests,
@@ -109,6 +117,10 @@ impl<'a> Attempts<'a> {
             &self.codes,
             &self.brownouts,
             &self.occupied,
+            &self.provider_tokens,
+            &self.money,
+            &self.prices,
+            &self.tiers,
         ]
     }
 }
@@ -123,6 +135,10 @@ pub(super) struct Reservations<'a> {
     models: Vec<&'a str>,
     tokens: Vec<i64>,
     at: Vec<i64>,
+    provider_tokens: Vec<i64>,
+    money: Vec<i64>,
+    hosted_tokens: Vec<Option<i64>>,
+    hosted_money: Vec<Option<i64>>,
     instance: i64,
 }
 
@@ -137,11 +153,15 @@ impl<'a> Reservations<'a> {
             arrays.models.push(&row.model);
             arrays.tokens.push(signed(row.tokens));
             arrays.at.push(row.at.0);
+            arrays.provider_tokens.push(signed(row.provider_tokens));
+            arrays.money.push(signed(row.money.0));
+            arrays.hosted_tokens.push(row.hosted.map(|most| signed(most.provider_tokens)));
+            arrays.hosted_money.push(row.hosted.map(|most| signed(most.money.0)));
         }
         arrays
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 8] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 12] {
         [
             &self.requests,
             &self.groups,
@@ -150,32 +170,37 @@ impl<'a> Reservations<'a> {
             &self.models,
             &self.tokens,
             &self.at,
+            &self.provider_tokens,
+            &self.money,
+            &self.hosted_tokens,
+            &self.hosted_money,
             &self.instance,
         ]
     }
 }
 
-/// The values for [`super::sql::ADD_SUMS`], or without tokens for [`super::sql::LOCK_SUMS`].
+/// The values for [`super::sql::ADD_SUMS`], or without amounts for [`super::sql::LOCK_SUMS`].
 #[derive(Default)]
 pub(super) struct Sums<'a> {
     scopes: Vec<&'a str>,
     owners: Vec<&'a str>,
     periods: Vec<&'a str>,
     first_days: Vec<i64>,
-    used: Vec<i64>,
-    reserved: Vec<i64>,
+    /// In the order of [`Sum::columns`].
+    amounts: [Vec<i64>; 8],
 }
 
-impl<'a> FromIterator<(&'a SumKey<'a>, &'a Tokens)> for Sums<'a> {
-    fn from_iter<I: IntoIterator<Item = (&'a SumKey<'a>, &'a Tokens)>>(sums: I) -> Self {
+impl<'a> FromIterator<(&'a SumKey<'a>, &'a Sum)> for Sums<'a> {
+    fn from_iter<I: IntoIterator<Item = (&'a SumKey<'a>, &'a Sum)>>(sums: I) -> Self {
         let mut arrays = Self::default();
-        for (sum, tokens) in sums {
+        for (sum, delta) in sums {
             arrays.scopes.push(sum.scope.word());
             arrays.owners.push(&sum.owner);
             arrays.periods.push(sum.period.word());
             arrays.first_days.push(sum.first_day.0);
-            arrays.used.push(tokens.used);
-            arrays.reserved.push(tokens.reserved);
+            for (column, amount) in arrays.amounts.iter_mut().zip(delta.columns()) {
+                column.push(amount);
+            }
         }
         arrays
     }
@@ -186,8 +211,9 @@ impl Sums<'_> {
         [&self.scopes, &self.owners, &self.periods, &self.first_days]
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 6] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 12] {
         let [scopes, owners, periods, first_days] = self.which();
-        [scopes, owners, periods, first_days, &self.used, &self.reserved]
+        let [a, b, c, d, e, f, g, h] = &self.amounts;
+        [scopes, owners, periods, first_days, a, b, c, d, e, f, g, h]
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use fairgate_money::Day;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
@@ -14,15 +15,15 @@ use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
 use super::trouble::Trouble;
 use super::writer::Reply;
-use crate::calendar::Day;
-use crate::directory::Period;
+use crate::budget::{BudgetLeft, Exhausted, Granted, Scope};
+use crate::decide::{concerns, decide};
 use crate::error::StoreError;
-use crate::ledger::{BudgetLeft, Exhausted, Reservation, Scope};
-use crate::rows::Columns;
-use crate::sums::{Deltas, SumKey, Tokens, refusal, signed, sums_of};
+use crate::ledger::Reservation;
+use crate::rows::{self, Columns, Owned};
+use crate::sums::{Deltas, Sum, SumKey, sums_of};
 
 type Result<T> = std::result::Result<T, Trouble>;
-type Answer = std::result::Result<(), Exhausted>;
+type Answer = std::result::Result<Granted, Exhausted>;
 
 /// How many reservations one transaction makes.
 const BATCH_MAX: usize = 256;
@@ -42,7 +43,7 @@ pub(super) enum Command {
 pub(super) struct Reserver {
     link: Link,
     instance: i64,
-    /// Requests that may hold tokens though nobody knows of it: whoever asked left before the answer, or was told that it
+    /// Requests that may hold something though nobody knows of it: whoever asked left before the answer, or was told that it
     /// failed. They are released before anything else is reserved.
     orphans: HashSet<String>,
     /// When they may be released, where that has just failed.
@@ -166,10 +167,11 @@ async fn transact(
     let requests: Vec<_> = orphans.iter().copied().chain(wanted_requests).collect();
     let tenants: Vec<_> = wanted.iter().map(|it| it.tenant.as_str()).collect();
     let keys: Vec<_> = wanted.iter().map(|it| it.key.as_str()).collect();
+    let groups: Vec<_> = wanted.iter().map(|it| it.group.as_str()).collect();
     let which: BTreeMap<_, _> = wanted
         .iter()
-        .flat_map(|it| sums_of(it.tenant.as_str(), it.key.as_str(), it.at))
-        .map(|sum| (sum, Tokens::default()))
+        .flat_map(|it| sums_of(&**it, it.at, it.hosted.is_some()))
+        .map(|sum| (sum, Sum::default()))
         .collect();
     let which: Sums<'_> = which.iter().collect();
     // Reservations before sums, as everywhere.
@@ -178,7 +180,7 @@ async fn transact(
         query(client, &end, [&requests]),
         execute(client, &ensure, which.which()),
         query(client, &lock, which.which()),
-        query(client, &budgets, [&tenants, &keys]),
+        query(client, &budgets, [&tenants, &keys, &groups]),
     );
     begun?;
     ensured?;
@@ -187,7 +189,9 @@ async fn transact(
     orphans.into_iter().for_each(|request| book.release(request));
     let answers = wanted.iter().map(|reservation| book.reserve(reservation)).collect();
 
-    let held = Reservations::new(book.held.values().copied(), instance);
+    let held: Vec<_> =
+        book.held.values().map(|(reservation, hosted)| reservation.granted(*hosted)).collect();
+    let held = Reservations::new(&held, instance);
     let sums: Sums<'_> = book.deltas.iter().collect();
     let (put, added, committed) = tokio::join!(
         execute(client, &put, held.values()),
@@ -202,19 +206,20 @@ async fn transact(
 
 /// The numbers that a batch is decided on, which nobody else can change in the meantime.
 struct Book<'a> {
-    sums: HashMap<SumKey<'a>, Tokens>,
-    budgets: HashMap<(Scope, &'a str), Vec<(Period, u64)>>,
-    /// The reservations there are of the requests of this batch.
-    held: BTreeMap<&'a str, &'a Reservation>,
+    sums: HashMap<SumKey<'a>, Sum>,
+    budgets: HashMap<(Scope, String), Vec<Owned>>,
+    /// The reservations there are of the requests of this batch, and whether they hold something on hosted workers.
+    held: BTreeMap<&'a str, (&'a Reservation, bool)>,
     deltas: Deltas<'a>,
 }
 
 impl<'a> Book<'a> {
-    fn new(sums: &'a [Row], budgets: &'a [Row], held: &'a [Reservation]) -> Result<Self> {
+    fn new(sums: &'a [Row], budgets: &[Row], held: &'a [Reservation]) -> Result<Self> {
+        let held = held.iter().map(|it| (it.request.as_str(), (it, it.hosted.is_some())));
         let mut book = Self {
             sums: HashMap::with_capacity(sums.len()),
             budgets: HashMap::new(),
-            held: held.iter().map(|it| (it.request.as_str(), it)).collect(),
+            held: held.collect(),
             deltas: Deltas::default(),
         };
         for row in sums {
@@ -224,66 +229,60 @@ impl<'a> Book<'a> {
                 period: row.word(2)?,
                 first_day: Day(row.int(3)?),
             };
-            book.sums.insert(sum, Tokens { used: row.int(4)?, reserved: row.int(5)? });
+            book.sums.insert(sum, rows::sum(row, 4)?);
         }
         for row in budgets {
-            let whose = (row.word(0)?, row.try_get::<_, &str>(1)?);
-            book.budgets.entry(whose).or_default().push((row.word(2)?, row.count(3)?));
+            let owned = rows::budget(row)?;
+            book.budgets.entry((owned.scope, owned.owner.clone())).or_default().push(owned);
         }
         Ok(book)
     }
 
-    fn add(&mut self, reservation: &'a Reservation, reserved: i64) {
-        let Reservation { tenant, key, at, .. } = reservation;
-        for sum in sums_of(tenant.as_str(), key.as_str(), *at) {
-            self.sums.entry(sum).or_default().reserved += reserved;
+    fn add(&mut self, reservation: &'a Reservation, delta: Sum) {
+        let mut alone = Deltas::default();
+        alone.add(reservation, reservation.at, delta);
+        for (sum, delta) in alone.iter() {
+            self.sums.entry(sum.clone()).or_default().add(delta);
         }
-        self.deltas.add(tenant.as_str(), key.as_str(), *at, Tokens { used: 0, reserved });
+        self.deltas.add(reservation, reservation.at, delta);
     }
 
     fn release(&mut self, request: &str) {
-        if let Some(held) = self.held.remove(request) {
-            self.add(held, -signed(held.tokens));
+        if let Some((held, hosted)) = self.held.remove(request) {
+            self.add(held, held.holds(hosted).negative());
         }
     }
 
-    fn hold(&mut self, reservation: &'a Reservation) {
-        self.add(reservation, signed(reservation.tokens));
-        self.held.insert(&reservation.request, reservation);
+    fn hold(&mut self, reservation: &'a Reservation, hosted: bool) {
+        self.add(reservation, reservation.holds(hosted));
+        self.held.insert(&reservation.request, (reservation, hosted));
     }
 
-    /// Holds tokens where all budgets have room. A request that holds some already holds these instead.
+    /// Holds what was asked for where all budgets have room. A request that holds something already holds this instead.
     fn reserve(&mut self, reservation: &'a Reservation) -> Answer {
         let earlier = self.held.get(reservation.request.as_str()).copied();
         self.release(&reservation.request);
         let budgets = self.left(reservation);
-        if let Some(exhausted) = refusal(&budgets, reservation.tokens) {
-            if let Some(earlier) = earlier {
-                self.hold(earlier);
+        let decided = decide(&budgets, reservation);
+        match (&decided, earlier) {
+            (Err(_), Some((earlier, hosted))) => self.hold(earlier, hosted),
+            (Ok(granted), _) if concerns(&budgets, granted.hosted) => {
+                self.hold(reservation, granted.hosted);
             }
-            return Err(exhausted);
+            _ => {}
         }
-        if !budgets.is_empty() {
-            self.hold(reservation);
-        }
-        Ok(())
+        decided
     }
 
     fn left(&self, reservation: &Reservation) -> Vec<BudgetLeft> {
-        let Reservation { tenant, key, at, .. } = reservation;
+        let at = reservation.at;
         let mut left = Vec::new();
-        for sum in sums_of(tenant.as_str(), key.as_str(), *at) {
-            let budgets = self.budgets.get(&(sum.scope, &*sum.owner)).into_iter().flatten();
-            for (period, limit) in budgets.filter(|(period, _)| *period == sum.period) {
-                let tokens = self.sums.get(&sum).copied().unwrap_or_default();
-                left.push(BudgetLeft {
-                    scope: sum.scope,
-                    period: *period,
-                    limit: *limit,
-                    used: u64::try_from(tokens.used).unwrap_or(0),
-                    reserved: u64::try_from(tokens.reserved).unwrap_or(0),
-                    resets_at: period.resets_at(*at),
-                });
+        for sum in sums_of(reservation, at, reservation.hosted.is_some()) {
+            let whose = (sum.scope, sum.owner.clone().into_owned());
+            let budgets = self.budgets.get(&whose).into_iter().flatten();
+            for owned in budgets.filter(|owned| owned.budget.period == sum.period) {
+                let stands = self.sums.get(&sum).copied().unwrap_or_default();
+                left.push(owned.clone().left(&stands, at));
             }
         }
         left

@@ -18,8 +18,8 @@ use super::trouble::Trouble;
 use super::writer::Reply;
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Resolved};
-use crate::rows::Columns;
-use crate::sums::{Deltas, Tokens, signed};
+use crate::rows::{self, Columns, Guess};
+use crate::sums::Deltas;
 use crate::throttle::Throttle;
 
 type Result<T> = std::result::Result<T, Trouble>;
@@ -144,8 +144,8 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
         tokio::join!(query(client, &drop_lost, [&requests]), query(client, &made, [&requests]));
     let mut deltas = Deltas::default();
     for row in &guesses? {
-        let tokens = Tokens { used: -row.int(4)?, reserved: 0 };
-        deltas.add(row.text(1)?, row.text(2)?, row.moment(3)?, tokens);
+        let Guess { payers, at, uses, .. } = rows::guess(row)?;
+        deltas.add(payers, at, uses.negative());
     }
     let mut made = HashMap::with_capacity(requests.len());
     for row in &made_rows? {
@@ -156,12 +156,12 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
     let mut resolved = Resolved::default();
     for it in &taken {
         let (made, has_ended) = made.get(&it.request).copied().unwrap_or_default();
-        // What was reserved is charged.
-        let used = if has_ended { 0 } else { signed(it.tokens) };
-        let tokens = Tokens { used, reserved: -signed(it.tokens) };
-        deltas.add(it.tenant.as_str(), it.key.as_str(), it.at, tokens);
+        deltas.add(it, it.at, it.holds(true).negative());
         if !has_ended {
-            lost.push(it.lost(made));
+            let row = it.lost(made);
+            // What was reserved is used.
+            deltas.add(it, it.at, row.uses());
+            lost.push(row);
             resolved.reservations += 1;
             resolved.tokens += it.tokens;
         }

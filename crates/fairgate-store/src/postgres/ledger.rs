@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
+use fairgate_money::UnixMicros;
 use tokio_postgres::Row;
 
 use super::arrays::{Attempts, Sums};
 use super::link::{Session, execute, query};
 use super::sql;
 use super::trouble::Trouble;
-use crate::directory::UnixMicros;
 use crate::ledger::{Attempt, Reservation};
-use crate::rows::{self, Columns};
-use crate::sums::{Deltas, Tokens, signed};
+use crate::rows::{self, Columns, Guess};
+use crate::sums::Deltas;
 
 type Result<T> = std::result::Result<T, Trouble>;
 
@@ -39,8 +39,7 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
     let kept = reservations(&kept?)?;
     settlement.periods.extend(kept.iter().chain(&ended).map(|it| (it.request.as_str(), it.at)));
     for it in &ended {
-        let tokens = Tokens { used: 0, reserved: -signed(it.tokens) };
-        settlement.deltas.add(it.tenant.as_str(), it.key.as_str(), it.at, tokens);
+        settlement.deltas.add(it, it.at, it.holds(true).negative());
     }
     let known = settlement.charge(attempts.iter().copied(), &new?)?;
     if !known.is_empty() {
@@ -57,7 +56,7 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
 /// What the rows of a batch come to.
 #[derive(Default)]
 struct Settlement<'a> {
-    /// To which moment a request's tokens belong, where that is not when it started.
+    /// To which moment a request's amounts belong, where that is not when it started.
     periods: HashMap<&'a str, UnixMicros>,
     deltas: Deltas<'a>,
 }
@@ -83,8 +82,7 @@ impl<'a> Settlement<'a> {
                 continue;
             }
             let at = self.periods.get(row.0).copied().unwrap_or(attempt.started_at);
-            let tokens = Tokens { used: signed(attempt.charged), reserved: 0 };
-            self.deltas.add(attempt.tenant.as_str(), attempt.key.as_str(), at, tokens);
+            self.deltas.add(attempt, at, attempt.uses());
         }
         Ok(known)
     }
@@ -105,9 +103,8 @@ async fn replace_lost<'a>(
     }
     let mut replaced = Vec::with_capacity(lost.len());
     for row in &lost {
-        let (request, at) = (row.text(0)?, row.moment(3)?);
-        let tokens = Tokens { used: -row.int(4)?, reserved: 0 };
-        settlement.deltas.add(row.text(1)?, row.text(2)?, at, tokens);
+        let Guess { request, payers, at, uses } = rows::guess(row)?;
+        settlement.deltas.add(payers, at, uses.negative());
         for attempt in known.iter().filter(|attempt| attempt.request == request) {
             settlement.periods.insert(&attempt.request, at);
             replaced.push(*attempt);

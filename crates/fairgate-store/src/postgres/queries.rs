@@ -1,15 +1,17 @@
 //! What is only read, and changes of the directory.
 
+use fairgate_money::{Currency, UnixMicros};
 use tokio_postgres::Row;
 
 use super::link::{SUM_TIMEOUT, Session};
 use super::sql::LOCK_DIRECTORY;
 use super::trouble::Trouble;
+use crate::budget::{Budget, BudgetLeft, HOSTED_OWNER, Owners, Period, Scope};
 use crate::change::{Concern, Found};
-use crate::directory::{Budget, Change, Changed, Directory, Period, UnixMicros};
+use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, BudgetLeft, LedgerQuery, Scope, UsageQuery, UsageRow,
+    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, UsageQuery, UsageRow,
 };
 use crate::rows::{self, Columns};
 use crate::sql::{self, Statement, Value};
@@ -53,6 +55,15 @@ async fn found(session: &Session, concern: Concern<'_>) -> Result<Found> {
         let tenants =
             session.first(sql::TENANTS_OF_GROUP, &[text(name)], |row| row.count(0)).await?;
         found.tenants_of_group = tenants.unwrap_or(0);
+        if let Some(group) = &mut found.group {
+            group.budgets = budgets_of(session, Scope::Group, name).await?;
+        }
+    }
+    if concern.hosted {
+        found.hosted = budgets_of(session, Scope::Hosted, HOSTED_OWNER).await?;
+    }
+    if concern.prices {
+        found.prices = prices(session).await?;
     }
     if let Some(name) = concern.tenant {
         let query = [sql::TENANTS, sql::WHERE_NAME].concat();
@@ -74,9 +85,19 @@ async fn found(session: &Session, concern: Concern<'_>) -> Result<Found> {
 }
 
 async fn budgets_of(session: &Session, scope: Scope, owner: &str) -> Result<Vec<Budget>> {
-    let query = [sql::BUDGETS, sql::WHERE_OWNER, " ORDER BY period"].concat();
+    let query = [sql::BUDGETS, sql::WHERE_OWNER].concat();
     let values = [text(scope.word()), text(owner)];
-    session.list(&query, &values, |row| Ok(rows::budget(row)?.budget)).await
+    let mut budgets = session.list(&query, &values, |row| Ok(rows::budget(row)?.budget)).await?;
+    budgets.sort_by_key(Budget::kind);
+    Ok(budgets)
+}
+
+pub(super) async fn prices(session: &Session) -> Result<Vec<PriceVersion>> {
+    session.list(sql::PRICES, &[], rows::price).await
+}
+
+pub(super) async fn currency(session: &Session) -> Result<Option<Currency>> {
+    session.first(sql::CURRENCY, &[], |row| rows::currency(row, 0)).await
 }
 
 /// Has a commit wait for the server's disk, where somebody has set the database to acknowledge before that: a revoked key must
@@ -108,13 +129,14 @@ pub(super) async fn change(
 
 pub(super) async fn budgets(
     session: &Session,
-    tenant: &str,
-    key: Option<&str>,
+    owners: Owners<'_>,
     at: UnixMicros,
 ) -> Result<Vec<BudgetLeft>> {
     let days = Period::ALL.map(|period| Value::Int(period.first_day(at).0));
     let [day, month] = days;
-    let values = [day, month, text(tenant), Value::MaybeText(key.map(str::to_owned))];
+    let names = [owners.tenant, owners.key, owners.group, owners.hosted_owner()];
+    let [tenant, key, group, hosted] = names.map(|name| Value::MaybeText(name.map(str::to_owned)));
+    let values = [day, month, tenant, key, group, hosted];
     session.list(sql::BUDGETS_LEFT, &values, |row| rows::budget_left(row, at)).await
 }
 

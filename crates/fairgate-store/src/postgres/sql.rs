@@ -2,7 +2,7 @@
 //!
 //! A statement on its own sees what was committed before it began, so each of these sees what those before it waited for.
 
-use crate::sql::attempt_columns;
+use crate::sql::{add_to_sum, attempt_columns, guess_columns, reservation_columns, sum_columns};
 
 /// Many rows at once, from one array for each column; says which were new.
 pub(super) const PUT_ATTEMPTS: &str = concat!(
@@ -11,49 +11,55 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
     ") SELECT * FROM UNNEST($1::text[], $2::bigint[], $3::boolean[], $4::bigint[], $5::text[], $6::text[], $7::text[], \
      $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
-     $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[]) \
+     $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[], $29::bigint[], \
+     $30::bigint[], $31::text[], $32::bigint[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
 /// Takes guessed rows back; see [`crate::sql::DROP_LOST`].
-pub(super) const DROP_LOST: &str = "DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost' \
-     RETURNING request, tenant, key_id, started_at, charged";
+pub(super) const DROP_LOST: &str = concat!(
+    "DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost' RETURNING ",
+    guess_columns!()
+);
 
 /// The same, where the guesses are about these very attempts; see [`crate::sql::DROP_LOST_ATTEMPT`].
-pub(super) const DROP_LOST_ATTEMPTS: &str = "DELETE FROM attempts WHERE outcome = 'lost' \
-     AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[])) \
-     RETURNING request, tenant, key_id, started_at, charged";
+pub(super) const DROP_LOST_ATTEMPTS: &str = concat!(
+    "DELETE FROM attempts WHERE outcome = 'lost' \
+     AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[])) RETURNING ",
+    guess_columns!()
+);
 
 /// How far requests had got, and whether they have ended; see [`crate::sql::ATTEMPTS_MADE`].
 pub(super) const ATTEMPTS_MADE: &str = "SELECT request, MAX(attempt), BOOL_OR(last_attempt) FROM attempts \
      WHERE request = ANY($1) GROUP BY request";
 
 /// Adds to sums, which are locked in the order in which they are given.
-pub(super) const ADD_SUMS: &str = "INSERT INTO sums (scope, owner, period, first_day, used, reserved) \
-     SELECT * FROM UNNEST($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-     ON CONFLICT (scope, owner, period, first_day) \
-     DO UPDATE SET used = sums.used + excluded.used, reserved = sums.reserved + excluded.reserved";
+pub(super) const ADD_SUMS: &str = concat!(
+    "INSERT INTO sums (scope, owner, period, first_day, ",
+    sum_columns!(),
+    ") SELECT * FROM UNNEST($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+     $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[])",
+    add_to_sum!()
+);
 
 /// Makes sure that sums are there to be locked.
-pub(super) const ENSURE_SUMS: &str = "INSERT INTO sums (scope, owner, period, first_day, used, reserved) \
+pub(super) const ENSURE_SUMS: &str = "INSERT INTO sums (scope, owner, period, first_day, tokens_used, tokens_reserved) \
      SELECT *, 0, 0 FROM UNNEST($1::text[], $2::text[], $3::text[], $4::bigint[]) ON CONFLICT DO NOTHING";
 
 /// Locks sums, always in the order of [`crate::sums::SumKey`], and reads them.
-pub(super) const LOCK_SUMS: &str = "SELECT s.scope, s.owner, s.period, s.first_day, s.used, s.reserved FROM sums s \
+pub(super) const LOCK_SUMS: &str = concat!(
+    "SELECT s.scope, s.owner, s.period, s.first_day, ",
+    sum_columns!(),
+    " FROM sums s \
      JOIN UNNEST($1::text[], $2::text[], $3::text[], $4::bigint[]) AS asked (scope, owner, period, first_day) \
      ON s.scope = asked.scope AND s.owner = asked.owner AND s.period = asked.period AND s.first_day = asked.first_day \
-     ORDER BY s.scope DESC, s.owner, s.period, s.first_day FOR UPDATE OF s";
+     ORDER BY s.scope DESC, s.owner, s.period, s.first_day FOR UPDATE OF s"
+);
 
-/// The budgets of tenants and keys.
-pub(super) const BUDGETS_OF: &str = "SELECT scope, owner, period, tokens FROM budgets \
-     WHERE (scope = 'tenant' AND owner = ANY($1)) OR (scope = 'key' AND owner = ANY($2)) ORDER BY scope DESC, period";
-
-/// The columns of [`crate::sql::RESERVATIONS`].
-macro_rules! reservation_columns {
-    () => {
-        "request, group_name, tenant, key_id, model, tokens, at"
-    };
-}
+/// The budgets of tenants `$1`, keys `$2`, groups `$3` and the hosted tier.
+pub(super) const BUDGETS_OF: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets \
+     WHERE (scope = 'tenant' AND owner = ANY($1)) OR (scope = 'key' AND owner = ANY($2)) \
+     OR (scope = 'group' AND owner = ANY($3)) OR scope = 'hosted'";
 
 /// The reservations of requests.
 pub(super) const SEE_RESERVATIONS: &str =
@@ -63,12 +69,12 @@ pub(super) const SEE_RESERVATIONS: &str =
 pub(super) const END_RESERVATIONS: &str =
     concat!("DELETE FROM reservations WHERE request = ANY($1) RETURNING ", reservation_columns!());
 
-/// New reservations of instance `$8`.
+/// New reservations of instance `$12`.
 pub(super) const PUT_RESERVATIONS: &str = concat!(
     "INSERT INTO reservations (",
     reservation_columns!(),
-    ", instance) SELECT *, $8::bigint FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
-     $6::bigint[], $7::bigint[])"
+    ", instance) SELECT *, $12::bigint FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
+     $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])"
 );
 
 /// Takes at most `$1` reservations of instances whose lease has run out. Who finds one locked leaves it to the other.

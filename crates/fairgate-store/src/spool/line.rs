@@ -39,7 +39,7 @@ pub(super) fn read(line: &[u8]) -> Line {
         return Line::NotWhole;
     }
     match serde_json::from_slice(json) {
-        Ok(row) if head.starts_with(VERSION) => Line::Row(Box::new(row)),
+        Ok(row) if head.starts_with(VERSION) => Line::Row(Box::new(Attempt::of_any_version(row))),
         _ => Line::Foreign,
     }
 }
@@ -72,6 +72,9 @@ mod tests {
     fn lines_of_other_versions_are_told_from_damaged_ones() {
         let Line::Row(row) = read_hashed(KNOWN) else { panic!("not read") };
         assert_eq!(row.request, "r");
+        // Before provider tokens were counted, budgets counted what was charged.
+        assert_eq!((row.provider_tokens, row.charged), (7, 7));
+        assert_eq!((row.money.0, row.price.as_deref(), row.tier), (0, None, 0));
         let mut line = b"what was there".to_vec();
         write(&row, &mut line).unwrap();
         assert!(matches!(read(&line[..line.len() - 1]), Line::Row(again) if again == row));

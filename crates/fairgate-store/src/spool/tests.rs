@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::directory::UnixMicros;
 use crate::ledger::Reservation;
 
 fn row(request: &str) -> Box<Attempt> {
@@ -12,7 +11,10 @@ fn row(request: &str) -> Box<Attempt> {
         key: "k".into(),
         model: "m \"1\"\n".into(),
         tokens: 7,
-        at: UnixMicros(5),
+        provider_tokens: 0,
+        money: fairgate_money::MicroUnits::ZERO,
+        hosted: None,
+        at: fairgate_money::UnixMicros(5),
     };
     Box::new(held.lost(0))
 }

@@ -6,17 +6,21 @@ use rusqlite::{Connection, params};
 
 use super::columns::{first, run};
 use super::queries;
-use crate::directory::{Change, Changed, UnixMicros};
+use fairgate_money::UnixMicros;
+
+use crate::budget::{Exhausted, Granted, Owners};
+use crate::decide::{concerns, decide};
+use crate::directory::{Change, Changed};
 use crate::error::StoreError;
-use crate::ledger::{Attempt, Exhausted, Reservation, Resolved};
-use crate::rows::Columns;
+use crate::ledger::{Attempt, Reservation, Resolved};
+use crate::rows::{self, Columns, Guess};
 use crate::sql;
-use crate::sums::{Deltas, Tokens, refusal, signed};
+use crate::sums::{Deltas, Payers, signed};
 use crate::words::Word;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The reservations that there are, by request: the same as in the database, so that the many rows without one cost no look.
+/// The reservations that there are, by request, as they were granted: the same as in the database, so that the many rows without one cost no look.
 pub(super) type Held = HashMap<String, Reservation>;
 
 /// A transaction that is being written. Sums are added up and written when somebody must see them, and at the end.
@@ -53,21 +57,17 @@ impl<'a> Batch<'a> {
             return Ok(());
         }
         let mut add = self.connection.prepare_cached(sql::ADD_SUM)?;
-        for (sum, tokens) in self.deltas.iter() {
-            add.execute(params![
-                sum.scope.word(),
-                sum.owner,
-                sum.period.word(),
-                sum.first_day.0,
-                tokens.used,
-                tokens.reserved
-            ])?;
+        for (sum, delta) in self.deltas.iter() {
+            let [a, b, c, d, e, f, g, h] = delta.columns();
+            let (scope, period) = (sum.scope.word(), sum.period.word());
+            let first_day = sum.first_day.0;
+            add.execute(params![scope, sum.owner, period, first_day, a, b, c, d, e, f, g, h])?;
         }
         self.deltas.clear();
         Ok(())
     }
 
-    /// Writes a row, settles what it was charged, and ends its reservation where it is the request's last.
+    /// Writes a row, settles what it used, and ends its reservation where it is the request's last.
     pub(super) fn record(&mut self, attempt: &'a Attempt) -> Result<()> {
         let mut period = self.held.get(&attempt.request).map(|held| held.at);
         let mut is_new = self.put(attempt)?;
@@ -78,9 +78,7 @@ impl<'a> Batch<'a> {
             is_new = self.put(attempt)?;
         }
         if is_new {
-            let used = Tokens { used: signed(attempt.charged), reserved: 0 };
-            let at = period.unwrap_or(attempt.started_at);
-            self.deltas.add(attempt.tenant.as_str(), attempt.key.as_str(), at, used);
+            self.deltas.add(attempt, period.unwrap_or(attempt.started_at), attempt.uses());
         }
         if attempt.last { self.release(&attempt.request) } else { Ok(()) }
     }
@@ -118,29 +116,32 @@ impl<'a> Batch<'a> {
                 attempt.code,
                 attempt.brownout,
                 signed(attempt.occupied),
+                signed(attempt.provider_tokens),
+                signed(attempt.money.0),
+                attempt.price,
+                attempt.tier,
             ],
         )?;
         Ok(rows > 0)
     }
 
-    /// A request, or one attempt of it, that was taken for lost, and was not: its guessed row goes, and so does what that was
-    /// charged. Says in which periods that was.
+    /// A request, or one attempt of it, that was taken for lost, and was not: its guessed row goes, and so does what that
+    /// used. Says in which periods that was.
     fn take_back_lost(
         &mut self,
         request: &str,
         attempt: Option<u32>,
     ) -> Result<Option<UnixMicros>> {
-        let columns =
-            |row: &rusqlite::Row<'_>| Ok((row.text(1)?, row.text(2)?, row.moment(3)?, row.int(4)?));
+        let read = |row: &rusqlite::Row<'_>| rows::guess(row);
         let lost = match attempt {
             Some(attempt) => {
-                let guess = params![request, attempt];
-                first(self.connection, sql::DROP_LOST_ATTEMPT, guess, columns)?
+                let which = params![request, attempt];
+                first(self.connection, sql::DROP_LOST_ATTEMPT, which, read)?
             }
-            None => first(self.connection, sql::DROP_LOST, [request], columns)?,
+            None => first(self.connection, sql::DROP_LOST, [request], read)?,
         };
-        Ok(lost.map(|(tenant, key, at, charged)| {
-            self.deltas.add(tenant, key, at, Tokens { used: -charged, reserved: 0 });
+        Ok(lost.map(|Guess { payers, at, uses, .. }| {
+            self.deltas.add(payers, at, uses.negative());
             at
         }))
     }
@@ -149,37 +150,55 @@ impl<'a> Batch<'a> {
     pub(super) fn release(&mut self, request: &str) -> Result<()> {
         let Some(held) = self.held.remove(request) else { return Ok(()) };
         run(self.connection, sql::DROP_RESERVATION, [request])?;
-        let tokens = Tokens { used: 0, reserved: -signed(held.tokens) };
-        self.deltas.add(held.tenant, held.key, held.at, tokens);
+        let delta = held.holds(true).negative();
+        self.deltas.add(owned(&held), held.at, delta);
         Ok(())
     }
 
-    /// Holds tokens where all budgets have room. A request that holds some already holds these instead.
+    /// Holds what was asked for where all budgets have room. A request that holds something already holds this instead.
     pub(super) fn reserve(
         &mut self,
         reservation: &'a Reservation,
-    ) -> Result<std::result::Result<(), Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Exhausted>> {
         let earlier = self.held.get(&reservation.request).cloned();
         self.release(&reservation.request)?;
         self.write_sums()?;
-        let Reservation { tenant, key, at, tokens, .. } = reservation;
-        let budgets = queries::budgets(self.connection, tenant, Some(key), *at)?;
-        if let Some(exhausted) = refusal(&budgets, *tokens) {
-            earlier.map_or(Ok(()), |earlier| self.hold(earlier))?;
-            return Ok(Err(exhausted));
+        let Reservation { group, tenant, key, at, .. } = reservation;
+        let owners = Owners {
+            group: Some(group),
+            tenant: Some(tenant),
+            key: Some(key),
+            hosted: reservation.hosted.is_some(),
+        };
+        let budgets = queries::budgets(self.connection, owners, *at)?;
+        let decided = decide(&budgets, reservation);
+        match &decided {
+            Err(_) => earlier.map_or(Ok(()), |earlier| self.hold(earlier))?,
+            Ok(granted) if concerns(&budgets, granted.hosted) => {
+                self.hold(reservation.granted(granted.hosted))?;
+            }
+            Ok(_) => {}
         }
-        if !budgets.is_empty() {
-            self.hold(reservation.clone())?;
-        }
-        Ok(Ok(()))
+        Ok(decided)
     }
 
     fn hold(&mut self, reservation: Reservation) -> Result<()> {
-        let Reservation { request, group, tenant, key, model, tokens, at } = &reservation;
-        let values = params![request, group, tenant, key, model, signed(*tokens), at.0];
+        let Reservation { request, group, tenant, key, model, .. } = &reservation;
+        let values = params![
+            request,
+            group,
+            tenant,
+            key,
+            model,
+            signed(reservation.tokens),
+            reservation.at.0,
+            signed(reservation.provider_tokens),
+            signed(reservation.money.0),
+            reservation.hosted.map(|most| signed(most.provider_tokens)),
+            reservation.hosted.map(|most| signed(most.money.0)),
+        ];
         run(self.connection, sql::PUT_RESERVATION, values)?;
-        let reserved = Tokens { used: 0, reserved: signed(*tokens) };
-        self.deltas.add(tenant.clone(), key.clone(), *at, reserved);
+        self.deltas.add(owned(&reservation), reservation.at, reservation.holds(true));
         self.held.insert(request.clone(), reservation);
         Ok(())
     }
@@ -203,8 +222,7 @@ impl<'a> Batch<'a> {
             }
             let row = reservation.lost(u32::try_from(made).unwrap_or(u32::MAX));
             if self.put(&row)? {
-                let used = Tokens { used: signed(row.charged), reserved: 0 };
-                self.deltas.add(row.tenant, row.key, row.started_at, used);
+                self.deltas.add(owned(&reservation), row.started_at, row.uses());
             }
             self.release(&reservation.request)?;
             resolved.reservations += 1;
@@ -249,4 +267,11 @@ impl<'a> Batch<'a> {
         let rows = run(self.connection, sql::PRUNE, [before.0, sql::PRUNE_ROWS])?;
         Ok(u64::try_from(rows).unwrap_or(u64::MAX))
     }
+}
+
+/// Whose a reservation is, for longer than it is kept.
+fn owned(reservation: &Reservation) -> Payers<'static> {
+    let text = |name: &String| name.clone().into();
+    let Reservation { group, tenant, key, .. } = reservation;
+    Payers { group: text(group), tenant: text(tenant), key: text(key) }
 }

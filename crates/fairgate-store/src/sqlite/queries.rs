@@ -1,14 +1,15 @@
 //! What is only read.
 
+use fairgate_money::{Currency, UnixMicros};
 use rusqlite::Connection;
 
 use super::columns::{ask, first, list};
+use crate::budget::{Budget, BudgetLeft, HOSTED_OWNER, Owners, Period, Scope};
 use crate::change::{Concern, Found};
-use crate::directory::{Directory, Period, UnixMicros};
+use crate::directory::Directory;
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, BudgetLeft, LedgerQuery, Reservation, Scope, UsageQuery,
-    UsageRow,
+    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, UsageQuery, UsageRow,
 };
 use crate::rows::{self, Columns};
 use crate::sql;
@@ -36,16 +37,28 @@ pub(super) fn directory(connection: &Connection) -> Result<Directory> {
 /// What a change is about.
 pub(super) fn found(connection: &Connection, concern: Concern<'_>) -> Result<Found> {
     let mut found = Found::default();
+    let budgets = |scope: Scope, owner: &str| {
+        let query = [sql::BUDGETS, sql::WHERE_OWNER].concat();
+        let read = |row: &rusqlite::Row<'_>| Ok(rows::budget(row)?.budget);
+        let mut budgets = list(connection, &query, [scope.word(), owner], read)?;
+        budgets.sort_by_key(Budget::kind);
+        Ok::<_, StoreError>(budgets)
+    };
     if let Some(name) = concern.group {
         let query = [sql::GROUPS, sql::WHERE_NAME].concat();
         found.group = first(connection, &query, [name], |row| rows::group(row))?;
         let tenants = first(connection, sql::TENANTS_OF_GROUP, [name], |row| row.count(0))?;
         found.tenants_of_group = tenants.unwrap_or(0);
+        if let Some(group) = &mut found.group {
+            group.budgets = budgets(Scope::Group, name)?;
+        }
     }
-    let budgets = |scope: Scope, owner: &str| {
-        let query = [sql::BUDGETS, sql::WHERE_OWNER, " ORDER BY period"].concat();
-        list(connection, &query, [scope.word(), owner], |row| Ok(rows::budget(row)?.budget))
-    };
+    if concern.hosted {
+        found.hosted = budgets(Scope::Hosted, HOSTED_OWNER)?;
+    }
+    if concern.prices {
+        found.prices = prices(connection)?;
+    }
     if let Some(name) = concern.tenant {
         let query = [sql::TENANTS, sql::WHERE_NAME].concat();
         found.tenant = first(connection, &query, [name], |row| rows::tenant(row))?;
@@ -66,13 +79,21 @@ pub(super) fn found(connection: &Connection, concern: Concern<'_>) -> Result<Fou
 
 pub(super) fn budgets(
     connection: &Connection,
-    tenant: &str,
-    key: Option<&str>,
+    owners: Owners<'_>,
     at: UnixMicros,
 ) -> Result<Vec<BudgetLeft>> {
-    let days = Period::ALL.map(|period| period.first_day(at).0);
-    let values = rusqlite::params![days[0], days[1], tenant, key];
+    let [day, month] = Period::ALL.map(|period| period.first_day(at).0);
+    let Owners { group, tenant, key, .. } = owners;
+    let values = rusqlite::params![day, month, tenant, key, group, owners.hosted_owner()];
     list(connection, sql::BUDGETS_LEFT, values, |row| rows::budget_left(row, at))
+}
+
+pub(super) fn prices(connection: &Connection) -> Result<Vec<PriceVersion>> {
+    list(connection, sql::PRICES, [], |row| rows::price(row))
+}
+
+pub(super) fn currency(connection: &Connection) -> Result<Option<Currency>> {
+    first(connection, sql::CURRENCY, [], |row| rows::currency(row, 0))
 }
 
 pub(super) fn reservations(connection: &Connection) -> Result<Vec<Reservation>> {

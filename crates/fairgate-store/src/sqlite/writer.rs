@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use fairgate_money::UnixMicros;
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -16,9 +17,10 @@ use super::Beside;
 use super::batch::{Batch, Held};
 use super::file::Durability;
 use super::queries;
-use crate::directory::{Change, Changed, UnixMicros};
+use crate::budget::{Exhausted, Granted};
+use crate::directory::{Change, Changed};
 use crate::error::StoreError;
-use crate::ledger::{Attempt, Exhausted, Reservation, Resolved};
+use crate::ledger::{Attempt, Reservation, Resolved};
 use crate::private::FileLock;
 use crate::spool::{MANY, Row, Spool};
 use crate::throttle::Throttle;
@@ -57,7 +59,7 @@ pub(super) enum Command {
     Flush(Reply<()>),
     /// A row that is not in the spool.
     Record(Box<Attempt>, Reply<()>),
-    Reserve(Box<Reservation>, Reply<std::result::Result<(), Exhausted>>),
+    Reserve(Box<Reservation>, Reply<std::result::Result<Granted, Exhausted>>),
     Change(Box<(String, UnixMicros, Change)>, Reply<Changed>),
     Prune(UnixMicros, Reply<u64>),
     /// Reads on the writer's connection, between transactions: the way to a database in memory.
@@ -68,7 +70,7 @@ pub(super) enum Command {
 /// What a command came to, until the commit makes it true.
 enum Answer {
     Done,
-    Reserved(std::result::Result<(), Exhausted>),
+    Reserved(std::result::Result<Granted, Exhausted>),
     Changed(Box<Result<Changed>>),
     Pruned(u64),
 }

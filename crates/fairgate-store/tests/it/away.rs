@@ -10,7 +10,7 @@ use fairgate_store::{Store, StoreError, StoreOptions};
 
 use crate::crash::{all_rows, say};
 use crate::database::{open_next, options, run_alone};
-use crate::rows::{after, attempt, budgets, day, reservation, tenant};
+use crate::rows::{after, attempt, budgets, day, of_key, reservation, tenant};
 use crate::server::Server;
 
 const URL: &str = "FAIRGATE_STORE_AWAY_URL";
@@ -74,7 +74,7 @@ fn rows_come_in_when_the_server_is_back() {
             assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
             reserve = reserve.min(begun.elapsed());
             let begun = Instant::now();
-            let refused = store.budgets("chat", Some("k"), after(0)).await;
+            let refused = store.budgets(of_key("chat", "k"), after(0)).await;
             assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
             look = look.min(begun.elapsed());
         }

@@ -6,7 +6,8 @@ use fairgate_store::{
 
 use crate::database::{Database, on_every_database};
 use crate::rows::{
-    DAY, HOUR, NOW, after, attempt, budgets, day, key, reservation, retried, standing, tenant,
+    DAY, HOUR, NOW, after, attempt, budgets, day, key, of_key, reservation, retried, standing,
+    tenant,
 };
 
 on_every_database!(
@@ -32,7 +33,7 @@ async fn without_a_budget_nothing_is_held(database: Database) {
     tenant(&store, "chat", Limits::default()).await;
     store.reserve(reservation("r", "chat", "k", u64::MAX)).await.unwrap().unwrap();
     store.reserve(reservation("r2", "nobody", "k", 5)).await.unwrap().unwrap();
-    assert!(store.budgets("chat", Some("k"), NOW).await.unwrap().is_empty());
+    assert!(store.budgets(of_key("chat", "k"), NOW).await.unwrap().is_empty());
     store.close().await.unwrap();
     let (_, resolved) = database.try_open().await.unwrap();
     assert_eq!(resolved.reservations, 0);
@@ -80,7 +81,7 @@ async fn every_budget_must_have_room(database: Database) {
     assert_eq!(day(&store, "chat").await, (0, 0));
     store.reserve(reservation("r1", "chat", &small, 20)).await.unwrap().unwrap();
     store.reserve(reservation("r2", "chat", &large, 80)).await.unwrap().unwrap();
-    let left = store.budgets("chat", Some(&small), NOW).await.unwrap();
+    let left = store.budgets(of_key("chat", &small), NOW).await.unwrap();
     let told: Vec<_> =
         left.iter().map(|it| (it.scope, it.period, it.limit, it.used, it.reserved)).collect();
     let expected = [
@@ -213,7 +214,7 @@ async fn many_at_once_never_get_over(database: Database) {
         let (key, yes) = asked.await.unwrap();
         held[key] += if yes { 7 } else { 0 };
     }
-    let left = store.budgets("chat", Some(&keys[0]), NOW).await.unwrap();
+    let left = store.budgets(of_key("chat", &keys[0]), NOW).await.unwrap();
     assert_eq!(left[0].reserved, held[0] + held[1]);
     assert_eq!(left[1].reserved, held[0]);
     // All that fits is in: 7 more would not.

@@ -5,10 +5,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fairgate_store::{Attempt, LedgerQuery, Outcome, Reservation, Store, StoreOptions};
+use fairgate_store::{
+    Attempt, BudgetTier, HostedMost, LedgerQuery, MicroUnits, Outcome, Reservation, Store,
+    StoreOptions,
+};
 
 use crate::database::{Database, on_every_database, open_next, options};
-use crate::rows::{NOW, after, attempt, budgets, day, key, reservation, retried, tenant};
+use crate::money::{every_kind, group_budgets, hosted_budgets, limits, sums_equal_rows};
+use crate::rows::{after, attempt, day, key, reservation, retried, tenant};
 
 on_every_database!(killed_under_load);
 
@@ -19,6 +23,7 @@ const ROUND: &str = "FAIRGATE_STORE_CHILD_ROUND";
 const SPOOL: &str = "FAIRGATE_STORE_CHILD_SPOOL";
 const LEASE: Duration = Duration::from_millis(600);
 const RESERVED: u64 = 50;
+const COST: u64 = 1_234_567;
 
 pub(crate) fn say(words: &str) {
     let mut out = std::io::stdout().lock();
@@ -49,12 +54,23 @@ async fn work(store: Store, key: String, name: String) {
     for number in 0_u32.. {
         let at = after(number.into());
         let request = format!("{name}-{number}");
-        let held = Reservation { at, ..reservation(&request, "chat", &key, RESERVED) };
+        let hosted = HostedMost { provider_tokens: RESERVED, money: MicroUnits(COST) };
+        let held = Reservation {
+            at,
+            money: MicroUnits(7),
+            hosted: (number % 4 > 0).then_some(hosted),
+            ..reservation(&request, "chat", &key, RESERVED)
+        };
         store.reserve(held).await.unwrap().unwrap();
         say(&format!("reserved {request}"));
         let started_at = at;
         let charged = u64::from(number % 70);
-        let mut last = Attempt { started_at, ..attempt(&request, "chat", &key, charged) };
+        let mut last = Attempt {
+            started_at,
+            money: MicroUnits(u64::from(number) * 31),
+            tier: number % 3,
+            ..attempt(&request, "chat", &key, charged)
+        };
         if number % 3 == 0 {
             let first = Attempt { started_at, ..retried(&request, "chat", &key, 1) };
             store.record(first).await.unwrap();
@@ -134,8 +150,12 @@ pub(crate) async fn all_rows(store: &Store) -> Vec<Attempt> {
 
 async fn killed_under_load(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", budgets(Some(1_000_000_000), None)).await;
-    let key = key(&store, "chat", budgets(None, Some(1_000_000_000))).await;
+    let plenty = every_kind(1_000_000_000_000);
+    tenant(&store, "chat", limits(plenty.clone())).await;
+    let key = key(&store, "chat", limits(plenty.clone())).await;
+    group_budgets(&store, plenty.clone()).await;
+    let hosted = plenty.into_iter().filter(|budget| budget.tier == BudgetTier::Hosted);
+    hosted_budgets(&store, hosted.collect()).await;
     store.close().await.unwrap();
     let mut expected = Acknowledged::default();
     for round in 0..3 {
@@ -171,13 +191,12 @@ async fn check(store: &Store, key: &str, expected: &Acknowledged) {
         *lasts.entry(&row.request).or_default() += u32::from(row.last);
         if row.outcome == Outcome::Lost {
             assert_eq!((row.charged, row.key.as_str()), (RESERVED, key));
+            let money = if row.tier > 0 { COST } else { 7 };
+            assert_eq!((row.provider_tokens, row.money), (RESERVED, MicroUnits(money)));
         }
     }
     for request in &expected.reserved {
         assert_eq!(lasts.get(request.as_str()), Some(&1), "{request} has one last row");
     }
-    let charged: u64 = rows.values().map(|row| row.charged).sum();
-    let left = store.budgets("chat", Some(key), NOW).await.unwrap();
-    let sums: Vec<_> = left.iter().map(|left| (left.used, left.reserved)).collect();
-    assert_eq!(sums, [(charged, 0), (charged, 0)]);
+    sums_equal_rows(store, &[("chat", key)]).await;
 }

@@ -6,7 +6,7 @@ use fairgate_store::{
 };
 
 use crate::database::{Database, on_every_database};
-use crate::rows::{NOW, after, budgets, key, tenant};
+use crate::rows::{NOW, after, budgets, key, of_key, tenant};
 
 on_every_database!(
     starts_empty,
@@ -45,13 +45,13 @@ async fn everything_is_read_back(database: Database) {
         queued_bytes: Some(1_000_000_000_000_000),
         requests_per_minute: Some(60),
         tokens_per_minute: Some(5),
-        budgets: vec![
-            Budget { tokens: 7, period: Period::Month },
-            Budget { tokens: 0, period: Period::Day },
-        ],
+        budgets: vec![Budget::tokens(7, Period::Month), Budget::tokens(0, Period::Day)],
+        hosted: fairgate_store::HostedUse::Never,
     };
     for name in ["zebra", "ä — group", "Alpha"] {
-        change(&store, Change::AddGroup { name: name.to_owned(), weight: 3 }).await.unwrap();
+        change(&store, Change::AddGroup { name: name.to_owned(), weight: 3, budgets: Vec::new() })
+            .await
+            .unwrap();
     }
     let add = Change::AddTenant {
         name: "chat".to_owned(),
@@ -106,10 +106,12 @@ async fn patches_change_what_they_name(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(5), Some(6))).await;
     let id = key(&store, "chat", budgets(Some(1), None)).await;
-    change(&store, Change::AddGroup { name: "guests".to_owned(), weight: 1 }).await.unwrap();
+    change(&store, Change::AddGroup { name: "guests".to_owned(), weight: 1, budgets: Vec::new() })
+        .await
+        .unwrap();
     let before = store.directory().await.unwrap();
 
-    let patch = GroupPatch { weight: Some(9) };
+    let patch = GroupPatch { weight: Some(9), ..GroupPatch::default() };
     change(&store, Change::PatchGroup { name: "staff".to_owned(), patch }).await.unwrap();
     let patch = TenantPatch { group: Some("guests".to_owned()), ..TenantPatch::default() };
     change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
@@ -196,7 +198,7 @@ async fn removing(database: Database) {
         directory.groups.is_empty() && directory.tenants.is_empty() && directory.keys.is_empty()
     );
     // No budget is left behind for those who take the names later.
-    assert!(store.budgets("chat", Some(&id), NOW).await.unwrap().is_empty());
+    assert!(store.budgets(of_key("chat", &id), NOW).await.unwrap().is_empty());
     tenant(&store, "chat", Limits::default()).await;
     assert_eq!(store.directory().await.unwrap().tenants[0].limits, Limits::default());
 }
@@ -238,7 +240,7 @@ async fn what_is_missing_or_there_already(database: Database) {
         );
     }
     let there = [
-        Change::AddGroup { name: name("staff"), weight: 1 },
+        Change::AddGroup { name: name("staff"), weight: 1, budgets: Vec::new() },
         Change::AddTenant { name: name("chat"), group: name("staff"), weight: 1, limits: limits() },
     ];
     for asked in there {
@@ -258,14 +260,17 @@ async fn bad_fields_change_nothing(database: Database) {
         name: "chat".to_owned(),
         patch: TenantPatch { limits: Some(limits), ..TenantPatch::default() },
     };
-    let day = Budget { tokens: 1, period: Period::Day };
+    let day = Budget::tokens(1, Period::Day);
     let names = |count: usize| Some(Some(vec!["m".to_owned(); count]));
     let bad = [
-        ("name", Change::AddGroup { name: String::new(), weight: 1 }),
-        ("name", Change::AddGroup { name: long.clone(), weight: 1 }),
-        ("name", Change::AddGroup { name: "a\u{0}b".to_owned(), weight: 1 }),
-        ("weight", Change::AddGroup { name: "g".to_owned(), weight: 0 }),
-        ("weight", Change::AddGroup { name: "g".to_owned(), weight: 1_000_001 }),
+        ("name", Change::AddGroup { name: String::new(), weight: 1, budgets: Vec::new() }),
+        ("name", Change::AddGroup { name: long.clone(), weight: 1, budgets: Vec::new() }),
+        ("name", Change::AddGroup { name: "a\u{0}b".to_owned(), weight: 1, budgets: Vec::new() }),
+        ("weight", Change::AddGroup { name: "g".to_owned(), weight: 0, budgets: Vec::new() }),
+        (
+            "weight",
+            Change::AddGroup { name: "g".to_owned(), weight: 1_000_001, budgets: Vec::new() },
+        ),
         ("name", patch(KeyPatch { name: Some(long.clone()), ..KeyPatch::default() })),
         ("weight", patch(KeyPatch { weight: Some(0), ..KeyPatch::default() })),
         ("models", patch(KeyPatch { models: names(257), ..KeyPatch::default() })),
@@ -291,7 +296,7 @@ async fn bad_fields_change_nothing(database: Database) {
             "{asked:?}: {refused:?}"
         );
     }
-    let ok = Change::AddGroup { name: "g".to_owned(), weight: 1 };
+    let ok = Change::AddGroup { name: "g".to_owned(), weight: 1, budgets: Vec::new() };
     let refused = store.change(&long, NOW, ok).await;
     assert!(matches!(refused, Err(StoreError::Invalid { field: "actor", .. })));
     assert_eq!(store.directory().await.unwrap(), before);
@@ -342,12 +347,12 @@ async fn versions_rise(database: Database) {
     let store = database.open().await;
     let mut last = store.directory_version().await.unwrap();
     for group in ["a", "b", "c"] {
-        let add = Change::AddGroup { name: group.to_owned(), weight: 1 };
+        let add = Change::AddGroup { name: group.to_owned(), weight: 1, budgets: Vec::new() };
         let version = change(&store, add).await.unwrap().version;
         assert_eq!(version, last + 1);
         last = version;
     }
-    let same = GroupPatch { weight: Some(1) };
+    let same = GroupPatch { weight: Some(1), ..GroupPatch::default() };
     let asked = Change::PatchGroup { name: "a".to_owned(), patch: same };
     assert_eq!(change(&store, asked).await.unwrap().version, last);
     assert_eq!(store.directory_version().await.unwrap(), last);
@@ -361,7 +366,11 @@ async fn changes_at_once_are_all_made(database: Database) {
         let store = store.clone();
         changes.push(tokio::spawn(async move {
             // Every name is asked for twice; one of them is told that it is there.
-            let add = Change::AddGroup { name: format!("g{}", number / 2), weight: 1 };
+            let add = Change::AddGroup {
+                name: format!("g{}", number / 2),
+                weight: 1,
+                budgets: Vec::new(),
+            };
             store.change("admin", NOW, add).await
         }));
     }

@@ -1,8 +1,8 @@
 //! The ledger: every attempt a row, and what rows sum up to.
 
 use fairgate_store::{
-    Attempt, By, LedgerQuery, Outcome, Store, StoreError, UnixMicros, UsageQuery, UsageRow,
-    UsageSource,
+    Attempt, By, LedgerQuery, MicroUnits, Outcome, Owners, Store, StoreError, UnixMicros,
+    UsageQuery, UsageRow, UsageSource,
 };
 
 use crate::database::{Database, on_every_database};
@@ -135,6 +135,8 @@ async fn sums_by_everything(database: Database) {
         cached_tokens: 8,
         output_tokens: 10,
         charged: 21,
+        provider_tokens: 21,
+        money: MicroUnits::ZERO,
         waited_us_mean: 2_000,
         waited_us_max: 2_501,
         first_token_us_mean: Some(40_000),
@@ -281,9 +283,10 @@ async fn a_closed_store_says_so(database: Database) {
     closed(other.directory().await.map(drop));
     closed(other.directory_version().await.map(drop));
     closed(other.prune(NOW).await.map(drop));
-    closed(other.budgets("chat", None, NOW).await.map(drop));
+    closed(other.budgets(Owners::tenant("chat"), NOW).await.map(drop));
     closed(other.reserve(crate::rows::reservation("r", "chat", "k", 1)).await.map(drop));
-    let add = fairgate_store::Change::AddGroup { name: "g".to_owned(), weight: 1 };
+    let add =
+        fairgate_store::Change::AddGroup { name: "g".to_owned(), weight: 1, budgets: Vec::new() };
     closed(other.change("test", NOW, add).await.map(drop));
     closed(other.close().await);
     let store = database.open().await;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairgate_store::{
-    Attempt, Change, KeyPatch, LedgerQuery, Limits, Outcome, Period, Reservation, Scope, Store,
-    TenantPatch, UnixMicros,
+    Attempt, Budget, BudgetTier, Change, GroupPatch, HostedMost, KeyPatch, LedgerQuery, Limits,
+    MicroUnits, Outcome, Owners, Period, Reservation, Scope, Store, TenantPatch, Unit, UnixMicros,
 };
 
 use crate::database::{Database, on_every_database};
-use crate::rows::{NOW, attempt, budgets, key, reservation, tenant};
+use crate::rows::{NOW, attempt, key, reservation, tenant};
 
 on_every_database!(random_histories);
 
@@ -37,23 +37,60 @@ impl Dice {
 
 type Sum = (Scope, String, Period, u32);
 
+/// An amount of each kind that a budget can count: what is hosted counts in both tiers.
+const KINDS: [(BudgetTier, Unit); 4] = [
+    (BudgetTier::Any, Unit::Tokens),
+    (BudgetTier::Any, Unit::Money),
+    (BudgetTier::Hosted, Unit::Tokens),
+    (BudgetTier::Hosted, Unit::Money),
+];
+type Amounts = [u64; 4];
+
 /// What must be in the store.
 #[derive(Default)]
 struct Model {
-    budgets: HashMap<(Scope, String), Limits>,
-    used: BTreeMap<Sum, u64>,
-    held: BTreeMap<String, (Reservation, [Sum; 4])>,
+    budgets: HashMap<(Scope, String), Vec<Budget>>,
+    used: BTreeMap<Sum, Amounts>,
+    held: BTreeMap<String, Held>,
     rows: BTreeMap<(String, u32), Attempt>,
 }
 
-fn sums(tenant: &str, key: &str, moment: usize) -> [Sum; 4] {
+#[derive(Clone)]
+struct Held {
+    asked: Reservation,
+    hosted: bool,
+    sums: Vec<Sum>,
+}
+
+impl Held {
+    fn amounts(&self) -> Amounts {
+        let asked = &self.asked;
+        let there = asked.hosted.filter(|_| self.hosted).unwrap_or_default();
+        [
+            asked.provider_tokens.max(there.provider_tokens),
+            asked.money.0.max(there.money.0),
+            there.provider_tokens,
+            there.money.0,
+        ]
+    }
+}
+
+fn used_by(row: &Attempt) -> Amounts {
+    let hosted = u64::from(row.tier > 0);
+    let (tokens, money) = (row.provider_tokens, row.money.0);
+    [tokens, money, tokens * hosted, money * hosted]
+}
+
+/// All sums that a request counts in. The hosted tier has one of its own, in which nothing else counts.
+fn sums(tenant: &str, key: &str, moment: usize) -> Vec<Sum> {
     let (_, day, month) = MOMENTS[moment];
-    [
-        (Scope::Tenant, tenant.to_owned(), Period::Day, day),
-        (Scope::Tenant, tenant.to_owned(), Period::Month, month),
-        (Scope::Key, key.to_owned(), Period::Day, day),
-        (Scope::Key, key.to_owned(), Period::Month, month),
-    ]
+    let owners =
+        [(Scope::Tenant, tenant), (Scope::Key, key), (Scope::Hosted, "*"), (Scope::Group, "staff")];
+    let both = |(scope, owner): (Scope, &str)| {
+        [(Period::Day, day), (Period::Month, month)]
+            .map(|(period, first)| (scope, owner.to_owned(), period, first))
+    };
+    owners.into_iter().flat_map(both).collect()
 }
 
 fn moment_of(at: UnixMicros) -> usize {
@@ -61,35 +98,60 @@ fn moment_of(at: UnixMicros) -> usize {
 }
 
 impl Model {
-    fn reserved(&self, sum: &Sum) -> u64 {
-        let of_sum = self.held.values().filter(|(_, sums)| sums.contains(sum));
-        of_sum.map(|(held, _)| held.tokens).sum()
+    fn reserved(&self, sum: &Sum) -> Amounts {
+        let of_sum = self.held.values().filter(|held| held.sums.contains(sum));
+        of_sum.fold([0; 4], |all, held| plus(all, held.amounts()))
     }
 
-    fn limit(&self, sum: &Sum) -> Option<u64> {
-        let limits = self.budgets.get(&(sum.0, sum.1.clone()))?;
-        limits.budgets.iter().find(|budget| budget.period == sum.2).map(|budget| budget.tokens)
+    fn used(&self, sum: &Sum) -> Amounts {
+        self.used.get(sum).copied().unwrap_or_default()
     }
 
-    /// Whether it may, and then it does.
-    fn reserve(&mut self, asked: &Reservation) -> bool {
+    fn limit(&self, sum: &Sum, kind: (BudgetTier, Unit)) -> Option<u64> {
+        let budgets = self.budgets.get(&(sum.0, sum.1.clone()))?;
+        let is_it =
+            |budget: &&Budget| (budget.tier, budget.unit, budget.period) == (kind.0, kind.1, sum.2);
+        budgets.iter().find(is_it).map(|budget| budget.amount)
+    }
+
+    fn fits(&self, held: &Held) -> bool {
+        let wanted = held.amounts();
+        held.sums.iter().all(|sum| {
+            let taken = plus(self.used(sum), self.reserved(sum));
+            (0..4).all(|kind| {
+                let limit = self.limit(sum, KINDS[kind]);
+                wanted[kind] == 0 || limit.is_none_or(|limit| taken[kind] + wanted[kind] <= limit)
+            })
+        })
+    }
+
+    /// Whether it may, and then it does; where it may, whether on hosted workers too.
+    fn reserve(&mut self, asked: &Reservation) -> Option<bool> {
         let sums = sums(&asked.tenant, &asked.key, moment_of(asked.at));
         let earlier = self.held.remove(&asked.request);
-        let fits = |sum: &Sum| {
-            let taken = self.used.get(sum).unwrap_or(&0) + self.reserved(sum);
-            self.limit(sum).is_none_or(|limit| taken + asked.tokens <= limit)
-        };
-        let yes = sums.iter().all(fits);
-        if !yes {
+        let held = |hosted| Held { asked: asked.clone(), hosted, sums: sums.clone() };
+        let answer =
+            match (asked.hosted.is_some() && self.fits(&held(true)), self.fits(&held(false))) {
+                (true, _) => Some(true),
+                (false, true) => Some(false),
+                (false, false) => None,
+            };
+        let Some(hosted) = answer else {
             self.held.extend(earlier.map(|earlier| (asked.request.clone(), earlier)));
-        } else if sums.iter().any(|sum| self.limit(sum).is_some()) {
-            self.held.insert(asked.request.clone(), (asked.clone(), sums));
+            return None;
+        };
+        let is_counted = |sum: &Sum| {
+            let kinds = if hosted { &KINDS[..] } else { &KINDS[..2] };
+            kinds.iter().any(|kind| self.limit(sum, *kind).is_some())
+        };
+        if sums.iter().any(is_counted) {
+            self.held.insert(asked.request.clone(), held(hosted));
         }
-        yes
+        Some(hosted)
     }
 
-    /// Takes back the guess that a request was lost, where there is one; says where it had been charged.
-    fn take_back(&mut self, request: &str) -> Option<[Sum; 4]> {
+    /// Takes back the guess that a request was lost, where there is one; says where it had been counted.
+    fn take_back(&mut self, request: &str) -> Option<Vec<Sum>> {
         let of_request = |(place, row): (&(String, u32), &Attempt)| {
             (place.0 == request && row.outcome == Outcome::Lost).then(|| place.clone())
         };
@@ -97,23 +159,31 @@ impl Model {
         let guess = self.rows.remove(&place)?;
         let sums = sums(&guess.tenant, &guess.key, moment_of(guess.started_at));
         for sum in &sums {
-            *self.used.get_mut(sum).unwrap() -= guess.charged;
+            let used = self.used.get_mut(sum).unwrap();
+            for (used, taken) in used.iter_mut().zip(used_by(&guess)) {
+                *used -= taken;
+            }
         }
         Some(sums)
     }
 
+    fn count(&mut self, sums: Vec<Sum>, amounts: Amounts) {
+        for sum in sums {
+            let used = self.used.entry(sum).or_default();
+            *used = plus(*used, amounts);
+        }
+    }
+
     fn record(&mut self, row: &Attempt) {
         let place = (row.request.clone(), row.attempt);
-        let mut settles = self.held.get(&row.request).map(|(_, sums)| sums.clone());
+        let mut settles = self.held.get(&row.request).map(|held| held.sums.clone());
         if self.rows.contains_key(&place) {
             settles = self.take_back(&row.request).or(settles);
         }
         if let std::collections::btree_map::Entry::Vacant(free) = self.rows.entry(place) {
             free.insert(row.clone());
             let here = || sums(&row.tenant, &row.key, moment_of(row.started_at));
-            for sum in settles.unwrap_or_else(here) {
-                *self.used.entry(sum).or_default() += row.charged;
-            }
+            self.count(settles.unwrap_or_else(here), used_by(row));
         }
         if row.last {
             self.held.remove(&row.request);
@@ -123,7 +193,7 @@ impl Model {
     /// The process ends with requests in flight.
     fn crash(&mut self) -> (u64, u64) {
         let mut resolved = (0, 0);
-        for (request, (held, sums)) in std::mem::take(&mut self.held) {
+        for (request, held) in std::mem::take(&mut self.held) {
             self.take_back(&request);
             // It was reserved for a request that had ended: nobody lost anything.
             if self.rows.iter().any(|((other, _), row)| *other == request && row.last) {
@@ -131,16 +201,21 @@ impl Model {
             }
             let made = self.rows.keys().filter(|(other, _)| *other == request);
             let number = made.map(|(_, number)| *number).max().unwrap_or(0) + 1;
-            let mut row = attempt(&request, &held.tenant, &held.key, held.tokens);
-            (row.attempt, row.started_at, row.outcome) = (number, held.at, Outcome::Lost);
+            let mut row = attempt(&request, &held.asked.tenant, &held.asked.key, held.asked.tokens);
+            (row.attempt, row.started_at, row.outcome) = (number, held.asked.at, Outcome::Lost);
+            let [tokens, money, ..] = held.amounts();
+            (row.provider_tokens, row.money) = (tokens, MicroUnits(money));
+            row.tier = u32::from(held.hosted);
+            self.count(held.sums, used_by(&row));
             self.rows.insert((request, number), row);
-            for sum in sums {
-                *self.used.entry(sum).or_default() += held.tokens;
-            }
-            resolved = (resolved.0 + 1, resolved.1 + held.tokens);
+            resolved = (resolved.0 + 1, resolved.1 + held.asked.tokens);
         }
         resolved
     }
+}
+
+fn plus(one: Amounts, other: Amounts) -> Amounts {
+    std::array::from_fn(|kind| one[kind] + other[kind])
 }
 
 async fn random_histories(database: Database) {
@@ -183,8 +258,8 @@ async fn history(database: Database, seed: u64) {
                     "seed {seed} step {step}"
                 );
             }
-            1 | 2 => set_budgets(&store, &mut model, &who, &mut dice).await,
-            3..=9 => {
+            1..=3 => set_budgets(&store, &mut model, &who, &mut dice).await,
+            4..=10 => {
                 if requests.is_empty() || dice.below(4) > 0 {
                     requests.push((usize::try_from(dice.below(4)).unwrap(), 0, false));
                 }
@@ -194,12 +269,15 @@ async fn history(database: Database, seed: u64) {
                     continue;
                 }
                 let (tenant, key) = &who[owner];
-                let asked = Reservation {
-                    at: dice.pick(&MOMENTS).0,
-                    ..reservation(&format!("r{number}"), tenant, key, dice.below(300))
-                };
-                let yes = store.reserve(asked.clone()).await.unwrap().is_ok();
-                assert_eq!(yes, model.reserve(&asked), "seed {seed} step {step}: {asked:?}");
+                let asked = asked(&format!("r{number}"), tenant, key, &mut dice);
+                let granted = store.reserve(asked.clone()).await.unwrap();
+                let expected = model.reserve(&asked);
+                let told = granted.as_ref().ok().map(|granted| granted.hosted);
+                assert_eq!(told, expected, "seed {seed} step {step}: {asked:?} {granted:?}");
+                if let Ok(granted) = granted {
+                    let is_told_why = asked.hosted.is_some() && !granted.hosted;
+                    assert_eq!(granted.why.is_some(), is_told_why);
+                }
             }
             _ if requests.is_empty() => {}
             _ => {
@@ -214,6 +292,9 @@ async fn history(database: Database, seed: u64) {
                 let mut row = attempt(&format!("r{number}"), tenant, key, dice.below(250));
                 (row.attempt, row.last) = (request.1, request.2);
                 row.started_at = dice.pick(&MOMENTS).0;
+                row.provider_tokens = dice.below(250);
+                row.money = MicroUnits(dice.below(9_000));
+                row.tier = u32::try_from(dice.below(3)).unwrap();
                 store.record(row.clone()).await.unwrap();
                 model.record(&row);
             }
@@ -229,42 +310,84 @@ async fn history(database: Database, seed: u64) {
     store.close().await.unwrap();
 }
 
+fn asked(request: &str, tenant: &str, key: &str, dice: &mut Dice) -> Reservation {
+    let mut asked = Reservation {
+        at: dice.pick(&MOMENTS).0,
+        provider_tokens: dice.below(300),
+        ..reservation(request, tenant, key, dice.below(300))
+    };
+    asked.money = MicroUnits(if dice.below(2) == 0 { 0 } else { dice.below(5_000) });
+    asked.hosted = (dice.below(3) > 0).then(|| HostedMost {
+        provider_tokens: dice.below(300),
+        money: MicroUnits(dice.below(9_000)),
+    });
+    asked
+}
+
 async fn set_budgets(
     store: &Store,
     model: &mut Model,
     who: &[(&'static str, String)],
     dice: &mut Dice,
 ) {
-    let mut limit = || (dice.below(3) > 0).then(|| dice.below(2_000));
-    let limits = budgets(limit(), limit());
     let (tenant, key) = dice.pick(who);
-    let (scope, owner, change) = if dice.below(2) == 0 {
-        let patch = TenantPatch { limits: Some(limits.clone()), ..TenantPatch::default() };
-        let name = (*tenant).to_owned();
-        (Scope::Tenant, name.clone(), Change::PatchTenant { name, patch })
-    } else {
-        let patch = KeyPatch { limits: Some(limits.clone()), ..KeyPatch::default() };
-        (Scope::Key, key.clone(), Change::PatchKey { id: key.clone(), patch })
+    let (scope, owner) = match dice.below(4) {
+        0 => (Scope::Tenant, *tenant),
+        1 => (Scope::Key, key.as_str()),
+        2 => (Scope::Group, "staff"),
+        _ => (Scope::Hosted, "*"),
+    };
+    let mut budgets = Vec::new();
+    for (tier, unit) in KINDS {
+        for period in [Period::Day, Period::Month] {
+            if dice.below(3) == 0 && (scope != Scope::Hosted || tier == BudgetTier::Hosted) {
+                let most = if unit == Unit::Money { 40_000 } else { 2_000 };
+                budgets.push(Budget { period, unit, tier, amount: dice.below(most) });
+            }
+        }
+    }
+    let limits = Some(Limits { budgets: budgets.clone(), ..Limits::default() });
+    let name = owner.to_owned();
+    let change = match scope {
+        Scope::Tenant => {
+            Change::PatchTenant { name, patch: TenantPatch { limits, ..TenantPatch::default() } }
+        }
+        Scope::Key => {
+            Change::PatchKey { id: name, patch: KeyPatch { limits, ..KeyPatch::default() } }
+        }
+        Scope::Group => {
+            let patch = GroupPatch { budgets: Some(budgets.clone()), ..GroupPatch::default() };
+            Change::PatchGroup { name, patch }
+        }
+        Scope::Hosted => Change::SetHosted { budgets: budgets.clone() },
     };
     store.change("test", NOW, change).await.unwrap();
-    model.budgets.insert((scope, owner), limits);
+    model.budgets.insert((scope, owner.to_owned()), budgets);
 }
 
 async fn compare(store: &Store, model: &Model, who: &[(&'static str, String)], when: &str) {
     for (tenant, key) in who {
         for (moment, (at, ..)) in MOMENTS.iter().enumerate() {
-            let expected: Vec<_> = sums(tenant, key, moment)
-                .into_iter()
-                .filter_map(|sum| {
-                    let limit = model.limit(&sum)?;
-                    let used = model.used.get(&sum).copied().unwrap_or(0);
-                    Some((sum.0, sum.2, limit, used, model.reserved(&sum)))
-                })
-                .collect();
-            let left = store.budgets(tenant, Some(key), *at).await.unwrap();
+            let mut expected = Vec::new();
+            for sum in sums(tenant, key, moment) {
+                let (used, reserved) = (model.used(&sum), model.reserved(&sum));
+                for (kind, (tier, unit)) in KINDS.into_iter().enumerate() {
+                    let Some(limit) = model.limit(&sum, (tier, unit)) else { continue };
+                    let stands = (limit, used[kind], reserved[kind]);
+                    expected.push((sum.0, tier, unit, sum.2, stands));
+                }
+            }
+            expected.sort();
+            let owners =
+                Owners { group: Some("staff"), tenant: Some(tenant), key: Some(key), hosted: true };
+            let left = store.budgets(owners, *at).await.unwrap();
+            // Also in this order.
             let found: Vec<_> = left
                 .iter()
-                .map(|left| (left.scope, left.period, left.limit, left.used, left.reserved))
+                .map(|left| {
+                    let stands = (left.limit, left.used, left.reserved);
+                    (left.scope, left.tier, left.unit, left.period, stands)
+                })
                 .collect();
             assert_eq!(found, expected, "{when}: {tenant}/{key} at {moment}");
         }
@@ -274,16 +397,13 @@ async fn compare(store: &Store, model: &Model, who: &[(&'static str, String)], w
 async fn compare_rows(store: &Store, model: &Model, seed: u64) {
     let rows = store.attempts(LedgerQuery::default()).await.unwrap();
     assert!(rows.len() < 1_000, "one page");
-    let found: BTreeMap<_, _> = rows
-        .into_iter()
-        .map(|row| {
-            ((row.request, row.attempt), (row.charged, row.last, row.outcome, row.started_at))
-        })
-        .collect();
-    let expected: BTreeMap<_, _> = model
-        .rows
-        .iter()
-        .map(|(place, row)| (place.clone(), (row.charged, row.last, row.outcome, row.started_at)))
-        .collect();
+    let told = |row: &Attempt| {
+        let uses = (row.charged, row.provider_tokens, row.money, row.tier);
+        (uses, row.last, row.outcome, row.started_at)
+    };
+    let found: BTreeMap<_, _> =
+        rows.iter().map(|row| ((row.request.clone(), row.attempt), told(row))).collect();
+    let expected: BTreeMap<_, _> =
+        model.rows.iter().map(|(place, row)| (place.clone(), told(row))).collect();
     assert_eq!(found, expected, "seed {seed}");
 }

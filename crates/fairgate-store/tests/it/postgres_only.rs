@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fairgate_store::{Attempt, Limits, Outcome, Store, StoreError, StoreOptions};
+use fairgate_store::{Attempt, Limits, Outcome, Owners, Store, StoreError, StoreOptions};
 
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
-use crate::rows::{NOW, attempt, budgets, day, key, reservation, tenant};
+use crate::rows::{NOW, attempt, budgets, day, key, of_key, reservation, tenant};
 use crate::server::{number, server};
 
 /// Breaks all connections to a database, as a restart would.
@@ -60,7 +60,7 @@ fn gateways_that_share_a_budget_never_get_over() {
         let standing = day(&stores[1], "chat").await;
         assert_eq!(standing, expected);
         assert!(standing.0 + standing.1 <= 2_000, "{standing:?}");
-        let left = stores[2].budgets("chat", Some(&keys[0]), NOW).await.unwrap();
+        let left = stores[2].budgets(of_key("chat", &keys[0]), NOW).await.unwrap();
         assert!(left[1].used + left[1].reserved <= 900);
         // What one of them changes, the others see.
         let version = stores[0].directory_version().await.unwrap();
@@ -124,7 +124,8 @@ fn those_who_live_find_those_who_died() {
         let (living, _) = database.open_with_lease(lease).await;
         tenant(&living, "chat", budgets(Some(100), None)).await;
         living.reserve(reservation("mine", "chat", "k", 1)).await.unwrap().unwrap();
-        let sql = "INSERT INTO reservations VALUES ('dead', 'staff', 'chat', 'k', 'llama', 7, 1794731400000000, 42)";
+        let sql = "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, instance, provider_tokens) \
+                   VALUES ('dead', 'staff', 'chat', 'k', 'llama', 7, 1794731400000000, 42, 7)";
         server().run(&database.name, sql).await;
         tokio::time::timeout(Duration::from_secs(20), async {
             while of_request(&living, "dead").await.is_empty() {
@@ -223,7 +224,11 @@ fn a_server_that_is_away_is_told_and_rows_wait_for_it() {
         away(store.ping().await);
         away(store.reserve(reservation("r2", "chat", "k", 5)).await.map(drop));
         away(store.directory().await.map(drop));
-        let add = fairgate_store::Change::AddGroup { name: "g".to_owned(), weight: 1 };
+        let add = fairgate_store::Change::AddGroup {
+            name: "g".to_owned(),
+            weight: 1,
+            budgets: Vec::new(),
+        };
         away(store.change("test", NOW, add).await.map(drop));
         assert!(matches!(database.try_open().await, Err(StoreError::Database(_))));
         assert_eq!(store.rows_waiting(), 1);
@@ -255,7 +260,7 @@ fn a_row_that_is_refused_is_kept_apart() {
             row.model = request.to_owned();
             store.record(row).await.unwrap();
         }
-        let refused = store.budgets("chat", None, NOW).await;
+        let refused = store.budgets(Owners::tenant("chat"), NOW).await;
         assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
         assert_eq!(store.rows_waiting(), 3);
         run(check("no_poison", "model <> 'poison'")).await;

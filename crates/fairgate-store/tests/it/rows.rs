@@ -1,8 +1,8 @@
 //! Rows and reservations to write, as plain as possible, and ways to look at what became of them.
 
 use fairgate_store::{
-    Attempt, Budget, Change, Limits, Outcome, Period, Reservation, Scope, Store, UnixMicros,
-    UsageSource,
+    Attempt, Budget, Change, Limits, MicroUnits, Outcome, Owners, Period, Reservation, Scope,
+    Store, UnixMicros, UsageSource,
 };
 
 /// 2026-11-15 08:30 UTC, a Sunday in the middle of a month.
@@ -44,6 +44,10 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         code: None,
         brownout: false,
         occupied: 0,
+        provider_tokens: charged,
+        money: MicroUnits::ZERO,
+        price: None,
+        tier: 0,
     }
 }
 
@@ -67,19 +71,27 @@ pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -
         key: key.to_owned(),
         model: "llama".to_owned(),
         tokens,
+        provider_tokens: tokens,
+        money: MicroUnits::ZERO,
+        hosted: None,
         at: NOW,
     }
 }
 
 pub(crate) fn budgets(day: Option<u64>, month: Option<u64>) -> Limits {
-    let day = day.map(|tokens| Budget { tokens, period: Period::Day });
-    let month = month.map(|tokens| Budget { tokens, period: Period::Month });
+    let day = day.map(|tokens| Budget::tokens(tokens, Period::Day));
+    let month = month.map(|tokens| Budget::tokens(tokens, Period::Month));
     Limits { budgets: day.into_iter().chain(month).collect(), ..Limits::default() }
+}
+
+/// A tenant and one of its keys.
+pub(crate) fn of_key<'a>(tenant: &'a str, key: &'a str) -> Owners<'a> {
+    Owners { key: Some(key), ..Owners::tenant(tenant) }
 }
 
 /// A group, and a tenant in it with these limits.
 pub(crate) async fn tenant(store: &Store, name: &str, limits: Limits) {
-    let group = Change::AddGroup { name: "staff".to_owned(), weight: 1 };
+    let group = Change::AddGroup { name: "staff".to_owned(), weight: 1, budgets: Vec::new() };
     match store.change("test", NOW, group).await {
         Ok(_) | Err(fairgate_store::StoreError::Exists { .. }) => {}
         Err(problem) => panic!("{problem}"),
@@ -115,7 +127,7 @@ pub(crate) async fn standing(
     period: Period,
     at: UnixMicros,
 ) -> (u64, u64) {
-    let left = store.budgets(tenant, None, at).await.unwrap();
+    let left = store.budgets(Owners::tenant(tenant), at).await.unwrap();
     let left = left.iter().find(|left| (left.scope, left.period) == (scope, period)).unwrap();
     (left.used, left.reserved)
 }

@@ -61,7 +61,8 @@ fn postgres_syncs_changes_whatever_the_database_is_set_to() {
             let set = format!("ALTER DATABASE {name} SET synchronous_commit = {setting}");
             server().run("postgres", &set).await;
             let store = database.open().await;
-            let group = Change::AddGroup { name: setting.to_owned(), weight: 1 };
+            let group =
+                Change::AddGroup { name: setting.to_owned(), weight: 1, budgets: Vec::new() };
             store.change("test", NOW, group).await.unwrap();
             store.close().await.unwrap();
             let seen = format!("SELECT COUNT(*) FROM seen WHERE setting = '{expected}'");

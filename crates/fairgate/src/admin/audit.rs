@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use fairgate_store::MicroUnits;
 use serde_json::Value;
 
 use super::{Common, text};
@@ -67,7 +68,7 @@ fn change(item: &Value) -> String {
         let told = fields.iter().filter(|(name, value)| {
             !matches!(name.as_str(), "created_at" | "hint")
                 && **value != subject
-                && !matches!(value.as_str(), "none" | "false")
+                && !matches!(value.as_str(), "none" | "false" | "allowed")
         });
         let told: Vec<String> = told.map(|(name, value)| format!("{name}: {value}")).collect();
         told.join(", ")
@@ -102,10 +103,7 @@ fn collect(value: &Value, fields: &mut BTreeMap<String, String>) {
         match value {
             Value::Object(_) => collect(value, fields),
             Value::Array(budgets) if name == "budgets" => {
-                for budget in budgets {
-                    let name = format!("tokens_per_{}", text(budget, "period"));
-                    fields.insert(name, text(budget, "tokens"));
-                }
+                fields.extend(budgets.iter().map(budget));
             }
             _ => {
                 let told = text(
@@ -116,6 +114,22 @@ fn collect(value: &Value, fields: &mut BTreeMap<String, String>) {
             }
         }
     }
+}
+
+/// A budget's name as the commands have it, and its amount.
+fn budget(budget: &Value) -> (String, String) {
+    let tier = if budget["tier"] == "hosted" { "hosted_" } else { "" };
+    let period = text(budget, "period");
+    // Entries of earlier versions know only tokens.
+    if budget["tokens"].is_u64() {
+        return (format!("tokens_per_{period}"), text(budget, "tokens"));
+    }
+    let unit = text(budget, "unit");
+    let amount = match budget["amount"].as_u64() {
+        Some(amount) if unit == "money" => MicroUnits(amount).to_string(),
+        _ => text(budget, "amount"),
+    };
+    (format!("{tier}{unit}_per_{period}"), amount)
 }
 
 #[cfg(test)]
@@ -138,6 +152,11 @@ mod tests {
         assert_eq!(change(&add), "requests_per_minute: 1, tokens_per_day: 1000, weight: 100");
         let remove = json!({"subject": "chat", "before": after, "after": null});
         assert_eq!(change(&remove), "was weight: 100");
+        let budget = |unit: &str, tier: &str, amount: u64| json!({"period": "day", "unit": unit, "tier": tier, "amount": amount});
+        let set = json!([budget("money", "hosted", 250_000), budget("tokens", "any", 7)]);
+        let set =
+            json!({"subject": "hosted", "before": {"budgets": []}, "after": {"budgets": set}});
+        assert_eq!(change(&set), "hosted_money_per_day: 0.25, tokens_per_day: 7");
         assert_eq!(to_the_second("2026-11-15T12:57:45.409124Z"), "2026-11-15T12:57:45Z");
     }
 }

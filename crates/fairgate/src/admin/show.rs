@@ -47,6 +47,7 @@ enum By {
     Agent,
     Day,
     Hour,
+    Tier,
 }
 
 impl By {
@@ -62,6 +63,7 @@ impl By {
             Self::Agent => "agent",
             Self::Day => "day",
             Self::Hour => "hour",
+            Self::Tier => "tier",
         }
     }
 }
@@ -84,11 +86,11 @@ impl UsageArgs {
             return Ok(out.flush()?);
         }
         let usage = client.get(&path)?;
-        self.common.tell(&usage, |usage| sums(self.by.name(), &usage["rows"]))
+        self.common.tell(&usage, |usage| sums(self.by.name(), usage))
     }
 }
 
-fn sums(by: &'static str, rows: &Value) -> Table {
+fn sums(by: &'static str, usage: &Value) -> Table {
     let mut table = Table::new(vec![
         by,
         "requests",
@@ -97,11 +99,13 @@ fn sums(by: &'static str, rows: &Value) -> Table {
         "cached",
         "output tokens",
         "charged tokens",
+        "provider tokens",
+        "money",
         "mean wait",
         "longest wait",
         "first token",
     ]);
-    for row in rows.as_array().into_iter().flatten() {
+    for row in usage["rows"].as_array().into_iter().flatten() {
         let number = |field: &str| Cell::Number(text(row, field));
         let span = |field: &str| Cell::Number(span(row, field));
         table.row(vec![
@@ -112,10 +116,20 @@ fn sums(by: &'static str, rows: &Value) -> Table {
             number("cached_tokens"),
             number("output_tokens"),
             number("charged_tokens"),
+            number("provider_tokens"),
+            Cell::Number(money(row, usage)),
             span("waited_mean_us"),
             span("waited_max_us"),
             span("first_token_mean_us"),
         ]);
     }
     table
+}
+
+/// What a sum cost, with its currency; `-` where there has never been a price.
+fn money(row: &Value, usage: &Value) -> String {
+    match usage["currency"].as_str() {
+        Some(currency) => format!("{} {currency}", text(row, "money")),
+        None => "-".to_owned(),
+    }
 }

@@ -23,7 +23,7 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<Secret>> {
         return Ok(None);
     }
     let limits = Limits::default;
-    let group = Change::AddGroup { name: GROUP.into(), weight: WEIGHT };
+    let group = Change::AddGroup { name: GROUP.into(), weight: WEIGHT, budgets: Vec::new() };
     let (tenant, name) = (TENANT.to_owned(), "first".to_owned());
     let add = Change::AddTenant {
         name: tenant.clone(),

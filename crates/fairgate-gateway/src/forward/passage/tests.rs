@@ -68,7 +68,7 @@ async fn house() -> House {
     let options =
         StoreOptions { spool: Some(config.store.spool.clone()), ..StoreOptions::default() };
     let (store, _) = Store::open(config.store.url.expose(), options).await.unwrap();
-    let group = Change::AddGroup { name: "research".into(), weight: 100 };
+    let group = Change::AddGroup { name: "research".into(), weight: 100, budgets: Vec::new() };
     let tenant = Change::AddTenant {
         name: "acme".into(),
         group: "research".into(),

@@ -213,7 +213,11 @@ async fn weights_and_caps_reach_the_pool_once() {
 #[tokio::test(start_paused = true)]
 async fn a_change_by_another_gateway_is_followed() {
     let it = Fixture::new().await;
-    let change = fairgate_store::Change::AddGroup { name: "elsewhere".into(), weight: 5 };
+    let change = fairgate_store::Change::AddGroup {
+        name: "elsewhere".into(),
+        weight: 5,
+        budgets: Vec::new(),
+    };
     it.app().store.change("another", now(), change).await.expect("a store");
     while it.app().identity.directory().groups.is_empty() {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,6 +1,6 @@
 //! Usage, rows and budgets.
 
-use fairgate_store::{Attempt, Outcome, UnixMicros, UsageSource};
+use fairgate_store::{Attempt, MicroUnits, Outcome, UnixMicros, UsageSource};
 use serde_json::json;
 
 use super::Fixture;
@@ -37,6 +37,10 @@ fn row(request: &str, tenant: &str, charged: u64) -> Attempt {
         code: None,
         brownout: false,
         occupied: 0,
+        provider_tokens: 7,
+        money: MicroUnits(7_250),
+        price: Some("price-1".into()),
+        tier: 1,
     }
 }
 
@@ -57,8 +61,13 @@ async fn usage_is_summed_as_json_and_csv() {
     let csv = it.get("/api/v1/usage?since=1700000000&format=csv").await;
     assert_eq!(csv.headers["content-type"], "text/csv; charset=utf-8");
     let lines: Vec<&str> = csv.text.split("\r\n").collect();
-    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6");
-    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6");
+    assert_eq!(lines[1], "\"a,b\",1,0,3,1,4,8,5,5,6,7,0.00725,");
+    assert_eq!(lines[2], "chat,1,0,3,1,4,7,5,5,6,7,0.00725,");
+    let tiers = it.get("/api/v1/usage?since=1700000000&by=tier").await.expect(200);
+    let hosted = json!({"name": "1", "requests": 2, "money": "0.0145", "provider_tokens": 14});
+    for (field, value) in hosted.as_object().expect("fields") {
+        assert_eq!(tiers["rows"][0][field], *value, "{field}");
+    }
     let none = it.get("/api/v1/usage?since=1h").await.expect(200);
     assert_eq!(none["rows"], json!([]));
     let one =
@@ -81,7 +90,7 @@ async fn rows_are_listed_and_found_by_their_request() {
         "request": "r1", "attempt": 1, "last": true, "started_at": "2023-11-14T22:13:20.000000Z", "group": "a",
         "tenant": "chat", "key": "key-1", "agent": null, "session": null, "route": "/v1/chat/completions",
         "stream": false, "model": "sim", "pool": "sim", "worker": "sim", "estimate_tokens": 10, "input_tokens": 3,
-        "cached_tokens": 1, "output_tokens": 4, "charged_tokens": 7, "usage": "reported", "waited_us": 5,
+        "cached_tokens": 1, "output_tokens": 4, "charged_tokens": 7, "provider_tokens": 7, "money": "0.00725", "price": "price-1", "tier": 1, "usage": "reported", "waited_us": 5,
         "first_token_us": 6, "total_us": 7, "status": 200, "outcome": "completed", "code": null, "brownout": false, "occupied": 0,
     });
     assert_eq!(rows["items"][0], expected);

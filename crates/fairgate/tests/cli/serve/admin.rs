@@ -40,7 +40,7 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     let groups = gateway.fairgate(&["group", "list"]).ok();
     assert!(groups.contains("\nprod        500  20"), "{groups}");
     let shown = gateway.fairgate(&["tenant", "show", "chat"]).ok();
-    assert!(shown.contains("budget of  per") && shown.contains("5000000"), "{shown}");
+    assert!(shown.contains("budget of  per") && shown.contains("5000000 tokens"), "{shown}");
     let keys = gateway.fairgate(&["key", "list", "--tenant", "chat"]).ok();
     assert!(keys.contains(id) && keys.contains("web") && !keys.contains(secret), "{keys}");
 
@@ -232,7 +232,7 @@ fn what_is_wrong_with_the_way_it_was_asked_is_said() {
     // The URL as it is printed, with the API's own path, is what the helper gives; an empty token counts as none.
     assert!(gateway.admin_url.ends_with("/api/v1"));
     let run = gateway.command(&["group", "list"]).env("FAIRGATE_ADMIN_TOKEN", "").output();
-    assert_eq!(finished(run.expect("it runs")).ok(), "group  weight  created\n");
+    assert_eq!(finished(run.expect("it runs")).ok(), "group  weight  created  limits\n");
 
     let run = gateway.fairgate(&["group", "list", "--url", &gateway.url]);
     assert_eq!(run.status, 1);
@@ -327,4 +327,48 @@ fn told_to_stop_it_lets_what_is_in_flight_finish() {
     let names = fs::read_dir(&data).expect("it is there").flatten().map(|entry| entry.file_name());
     let rows = names.filter(|name| name.to_string_lossy().contains("-rows-"));
     assert_eq!(rows.count(), 0, "all rows are in the database");
+}
+
+#[test]
+fn budgets_in_money_and_prices_are_told_with_their_currency() {
+    let folder = Folder::new();
+    let model = Model::start(SimOptions::default());
+    let unpriced = one_pool(&model, "");
+    let file = folder.join("fairgate.yaml");
+    fs::write(&file, &unpriced).expect("a file");
+    let gateway = Gateway::configured(&folder);
+    gateway.fairgate(&["group", "add", "prod"]).ok();
+    let early = gateway.fairgate(&["group", "set", "prod", "--money-per-month", "2000"]);
+    assert_eq!(early.status, 1);
+    assert!(early.stderr.contains("add `prices` to the configuration file"), "{}", early.stderr);
+    let prices =
+        "prices:\n  currency: USD\n  models:\n    - { model: sim, input: 2.50, output: 10 }\n";
+    fs::write(&file, format!("{unpriced}{prices}")).expect("a file");
+    let told = gateway.fairgate(&["reload"]).ok();
+    assert!(told.contains("prices.currency: none → USD"), "{told}");
+
+    let told = gateway.fairgate(&["group", "set", "prod", "--money-per-month", "2000"]).ok();
+    assert!(told.contains("money_per_month=2000.00"), "{told}");
+    let limits = ["--money-per-day", "50", "--hosted-money-per-day", "0.25", "--hosted", "never"];
+    gateway.fairgate(&[&["tenant", "add", "chat", "--group", "prod"][..], &limits].concat()).ok();
+    let told = gateway.fairgate(&["tenant", "show", "chat"]).ok();
+    assert!(told.contains("hosted=never"), "{told}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = told.lines().map(words).collect();
+    assert!(lines[4].starts_with("tenant day any 50.00 USD 0.00 USD 0.00 USD 20"), "{told}");
+    assert!(lines[5].starts_with("tenant day hosted 0.25 USD 0.00 USD 0.00 USD 20"), "{told}");
+    let told = gateway.fairgate(&["group", "show", "prod"]).ok();
+    assert!(words(&told).contains("group month any 2000.00 USD"), "{told}");
+    let none = gateway.fairgate(&["hosted", "show"]).ok();
+    assert_eq!(none, "the hosted tier as a whole has no budget\n");
+    let told = gateway.fairgate(&["hosted", "set", "--hosted-money-per-month", "5000"]).ok();
+    assert!(words(&told).contains("hosted month hosted 5000.00 USD"), "{told}");
+
+    let told = gateway.fairgate(&["price", "list"]).ok();
+    assert!(words(&told).contains(" sim - USD 2.50 2.50 10.00 0.00 - 20"), "{told}");
+    assert_eq!(gateway.json(&["audit"])[0]["action"], "hosted.set");
+    let key = gateway.key("chat");
+    assert_eq!(gateway.chat(&key, "Hello").status, 200);
+    let told = gateway.fairgate(&["usage", "--by", "tier"]).ok();
+    assert!(told.lines().nth(1).is_some_and(|line| line.contains(" USD ")), "{told}");
 }

@@ -70,7 +70,7 @@ fn what_the_admin_commands_need_is_printed() {
     assert_eq!(exports.len(), 2, "{}", gateway.greeting);
     let script = format!("{}\n{} group list", exports.join("\n"), env!("CARGO_BIN_EXE_fairgate"));
     let run = process::Command::new("sh").args(["-c", &script]).current_dir("/").output();
-    assert_eq!(finished(run.expect("a shell runs")).ok(), "group  weight  created\n");
+    assert_eq!(finished(run.expect("a shell runs")).ok(), "group  weight  created  limits\n");
 }
 
 /// A state as the first edition of the scheduler's rules wrote it.

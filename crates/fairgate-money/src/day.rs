@@ -1,0 +1,160 @@
+//! Days and months in UTC, from nothing but a count of microseconds.
+//!
+//! A year is taken to begin in March: then February, the one month whose length varies, is the last, and the lengths of the
+//! others follow the fixed pattern 31, 30, 31, 30, 31. The pattern of leap years repeats every 400 years.
+
+use serde::{Deserialize, Serialize};
+
+/// Microseconds since 1970, UTC.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct UnixMicros(pub i64);
+
+/// Microseconds in a day.
+pub const DAY_US: i64 = 86_400_000_000;
+
+/// Days in 400 years: 97 of them are leap years.
+const ERA_DAYS: i64 = 400 * 365 + 97;
+/// From 0000-03-01 to 1970-01-01.
+const EPOCH_SHIFT: i64 = 719_468;
+
+/// A day, as the number of days since 1970-01-01.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Day(pub i64);
+
+impl Day {
+    /// The day that a moment lies in.
+    pub fn of(at: UnixMicros) -> Self {
+        Self(at.0.div_euclid(DAY_US))
+    }
+
+    /// Reads `2026-11-15`: years from 0000 to 9999, and only days that there are.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let number = |range: std::ops::Range<usize>| -> Option<i64> {
+            let digits = bytes.get(range)?;
+            let is_number = digits.iter().all(u8::is_ascii_digit);
+            is_number
+                .then(|| digits.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')))
+        };
+        if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
+            return None;
+        }
+        let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+        if !(1..=12).contains(&month) || day == 0 {
+            return None;
+        }
+        let found = Self(Self::first_of(year, month).0 + day - 1);
+        (found.civil() == (year, month, day)).then_some(found)
+    }
+
+    /// Its midnight; the last moment that can be told, where that is too far away.
+    pub fn midnight(self) -> UnixMicros {
+        UnixMicros(self.0.saturating_mul(DAY_US))
+    }
+
+    /// The first day of its month.
+    #[must_use]
+    pub fn month_start(self) -> Self {
+        let (year, month, _) = self.civil();
+        Self::first_of(year, month)
+    }
+
+    /// The first day of the month after its own.
+    #[must_use]
+    pub fn next_month(self) -> Self {
+        match self.civil() {
+            (year, 12, _) => Self::first_of(year + 1, 1),
+            (year, month, _) => Self::first_of(year, month + 1),
+        }
+    }
+
+    /// Year, month (1 to 12) and day of the month (from 1).
+    fn civil(self) -> (i64, i64, i64) {
+        let days = self.0 + EPOCH_SHIFT;
+        let era = days.div_euclid(ERA_DAYS);
+        let of_era = days.rem_euclid(ERA_DAYS);
+        // Every 4 years have a leap day, but not every 100, though every 400: taking those days out leaves years of 365.
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        // 153 days are the five months 31, 30, 31, 30, 31.
+        let month_from_march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = era * 400 + year_of_era + i64::from(month <= 2);
+        (year, month, day)
+    }
+
+    /// The first day of a month.
+    fn first_of(year: i64, month: i64) -> Self {
+        let (year, month_from_march) =
+            if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let year_of_era = year.rem_euclid(400);
+        let of_year = (153 * month_from_march + 2) / 5;
+        let of_era = 365 * year_of_era + year_of_era / 4 - year_of_era / 100 + of_year;
+        Self(year.div_euclid(400) * ERA_DAYS + of_era - EPOCH_SHIFT)
+    }
+
+    /// As `2026-11-15`.
+    pub fn name(self) -> String {
+        let (year, month, day) = self.civil();
+        format!("{year:04}-{month:02}-{day:02}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same by counting: slow, and nothing in it to get wrong.
+    fn every_day() -> impl Iterator<Item = (Day, (i64, i64, i64))> {
+        let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let days = move |year: i64, month: i64| match month {
+            2 => 28 + i64::from(leap(year)),
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        let dates = (1970..2500).flat_map(move |year| {
+            (1..=12)
+                .flat_map(move |month| (1..=days(year, month)).map(move |day| (year, month, day)))
+        });
+        (0..).map(Day).zip(dates)
+    }
+
+    #[test]
+    fn dates_are_those_that_counting_gives() {
+        let mut first = Day(0);
+        for (day, date) in every_day() {
+            if date.2 == 1 {
+                assert_eq!(first.next_month(), if day.0 == 0 { Day(31) } else { day });
+                first = day;
+            }
+            assert_eq!(day.civil(), date);
+            assert_eq!(day.month_start(), first);
+            assert_eq!(Day::parse(&day.name()), Some(day));
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(Day::of(UnixMicros(0)).name(), "1970-01-01");
+        assert_eq!(Day::of(UnixMicros(-1)).name(), "1969-12-31");
+        assert_eq!(Day::of(UnixMicros(1_794_729_600_000_000)).name(), "2026-11-15");
+        let wrong = ["", "2026-11", "2026-11-1", "2026-13-01", "2026-00-10", "2026-02-29"];
+        for text in wrong.into_iter().chain(["2026/11/15", "2026-11-00", "+026-11-15", "20261115"])
+        {
+            assert_eq!(Day::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_time_are_dates_too() {
+        for at in [UnixMicros(i64::MIN), UnixMicros(i64::MAX)] {
+            let day = Day::of(at);
+            let _ = (day.month_start(), day.next_month(), day.name(), day.midnight());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Reservations, sums and budgets.
+
+/// The columns of a guessed row that must be taken back, in the order of [`crate::rows::guess`].
+macro_rules! guess_columns {
+    () => {
+        "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier"
+    };
+}
+
+/// The amounts of a sum, in the order of [`crate::sums::Sum::columns`].
+macro_rules! sum_columns {
+    () => {
+        "tokens_used, tokens_reserved, money_used, money_reserved, hosted_tokens_used, hosted_tokens_reserved, \
+         hosted_money_used, hosted_money_reserved"
+    };
+}
+
+/// What is done to a sum that is there already.
+macro_rules! add_to_sum {
+    () => {
+        " ON CONFLICT (scope, owner, period, first_day) DO UPDATE SET \
+         tokens_used = sums.tokens_used + excluded.tokens_used, \
+         tokens_reserved = sums.tokens_reserved + excluded.tokens_reserved, \
+         money_used = sums.money_used + excluded.money_used, \
+         money_reserved = sums.money_reserved + excluded.money_reserved, \
+         hosted_tokens_used = sums.hosted_tokens_used + excluded.hosted_tokens_used, \
+         hosted_tokens_reserved = sums.hosted_tokens_reserved + excluded.hosted_tokens_reserved, \
+         hosted_money_used = sums.hosted_money_used + excluded.hosted_money_used, \
+         hosted_money_reserved = sums.hosted_money_reserved + excluded.hosted_money_reserved"
+    };
+}
+
+/// The columns of a reservation, in the order of [`crate::rows::reservation`].
+macro_rules! reservation_columns {
+    () => {
+        "request, group_name, tenant, key_id, model, tokens, at, provider_tokens, money, hosted_tokens, hosted_money"
+    };
+}
+
+pub(crate) use {add_to_sum, guess_columns, reservation_columns, sum_columns};
+
+/// The guess that a request's process had died, taken back.
+pub(crate) const DROP_LOST: &str = concat!(
+    "DELETE FROM attempts WHERE request = $1 AND outcome = 'lost' RETURNING ",
+    guess_columns!()
+);
+
+/// The same, where the guess is about this very attempt.
+pub(crate) const DROP_LOST_ATTEMPT: &str = concat!(
+    "DELETE FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' RETURNING ",
+    guess_columns!()
+);
+
+/// How far a request had got, and whether it has ended.
+pub(crate) const ATTEMPTS_MADE: &str = "SELECT COALESCE(MAX(attempt), 0), COALESCE(MAX(last_attempt), 0) FROM attempts WHERE request = $1";
+
+/// How budgets stand in the day that begins on `$1` and the month that begins on `$2`: those of tenant `$3`, key `$4`, group
+/// `$5` and, as `$6`, the hosted tier.
+pub(crate) const BUDGETS_LEFT: &str = concat!(
+    "SELECT b.scope, b.owner, b.period, b.unit, b.tier, b.amount, ",
+    sum_columns!(),
+    " FROM budgets b LEFT JOIN sums s ON s.scope = b.scope AND s.owner = b.owner AND s.period = b.period \
+     AND s.first_day = CASE b.period WHEN 'day' THEN CAST($1 AS BIGINT) ELSE CAST($2 AS BIGINT) END \
+     WHERE (b.scope = 'tenant' AND b.owner = $3) OR (b.scope = 'key' AND b.owner = $4) \
+     OR (b.scope = 'group' AND b.owner = $5) OR (b.scope = 'hosted' AND b.owner = $6) \
+     ORDER BY b.scope DESC, b.tier, b.unit DESC, b.period"
+);
+
+/// Adds to one sum.
+pub(crate) const ADD_SUM: &str = concat!(
+    "INSERT INTO sums (scope, owner, period, first_day, ",
+    sum_columns!(),
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+    add_to_sum!()
+);
+
+pub(crate) const RESERVATIONS: &str =
+    concat!("SELECT ", reservation_columns!(), " FROM reservations");
+pub(crate) const PUT_RESERVATION: &str = concat!(
+    "INSERT INTO reservations (",
+    reservation_columns!(),
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+);
+pub(crate) const DROP_RESERVATION: &str = "DELETE FROM reservations WHERE request = $1";

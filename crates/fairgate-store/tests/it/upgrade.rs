@@ -1,0 +1,99 @@
+//! A database of schema 2, with rows, sums, budgets and a reservation in it, is brought up to date and means what it meant.
+
+use fairgate_store::{Budget, BudgetTier, HostedUse, Owners, Period, Scope, Unit};
+
+use crate::database::{Database, Kind, run};
+use crate::ledger::of_request;
+use crate::rows::{NOW, attempt, of_key, reservation};
+use crate::server::server;
+
+const STEPS: [(&str, &str); 2] = [
+    (
+        include_str!("../../src/migrations/1.sqlite.sql"),
+        include_str!("../../src/migrations/1.postgres.sql"),
+    ),
+    (
+        include_str!("../../src/migrations/2.sqlite.sql"),
+        include_str!("../../src/migrations/2.postgres.sql"),
+    ),
+];
+
+/// What a Fairgate of schema 2 left when it was killed. Day 20772 is 2026-11-15, day 20758 the first of that month.
+const DATA: &str = "
+INSERT INTO tenant_groups VALUES ('staff', 1, 5);
+INSERT INTO tenants VALUES ('chat', 'staff', 1, FALSE, NULL, NULL, NULL, NULL, NULL, 5);
+INSERT INTO tenants VALUES ('batch', 'staff', 1, FALSE, NULL, NULL, NULL, NULL, NULL, 5);
+INSERT INTO budgets VALUES ('tenant', 'chat', 'day', 1000);
+INSERT INTO budgets VALUES ('key', 'k', 'month', 5000);
+INSERT INTO sums VALUES ('tenant', 'chat', 'day', 20772, 70, 30), ('tenant', 'chat', 'month', 20758, 70, 30),
+    ('key', 'k', 'day', 20772, 70, 30), ('key', 'k', 'month', 20758, 70, 30),
+    ('tenant', 'batch', 'day', 20772, 5, 0), ('tenant', 'batch', 'month', 20758, 5, 0),
+    ('tenant', 'gone', 'day', 20772, 9, 0);
+INSERT INTO reservations VALUES ('flew', 'staff', 'chat', 'k', 'llama', 30, 1794731400000000 INSTANCE);
+INSERT INTO attempts VALUES ('old', 1, TRUE, 1794731400000000, 'staff', 'chat', 'k', NULL, NULL, '-', FALSE, 'llama',
+    'p', 'w', 60, 10, 0, 20, 70, 'reported', 1, NULL, 2, 200, 'completed', NULL, FALSE, 0);
+INSERT INTO schema_version (version) VALUES (1), (2);
+";
+
+const VERSION_TABLE: &str = "CREATE TABLE schema_version (version BIGINT NOT NULL);";
+
+#[test]
+fn from_schema_2_on_sqlite() {
+    run(Kind::Sqlite, |database| async move {
+        let file = rusqlite::Connection::open(&database.name).unwrap();
+        let schema = STEPS.map(|(sqlite, _)| sqlite).concat();
+        file.execute_batch(&[VERSION_TABLE, &schema, &DATA.replace(" INSTANCE", "")].concat())
+            .unwrap();
+        file.close().unwrap();
+        check(database).await;
+    });
+}
+
+#[test]
+fn from_schema_2_on_postgres() {
+    run(Kind::Postgres, |database| async move {
+        let schema = STEPS.map(|(_, postgres)| postgres).concat();
+        let data = DATA.replace(" INSTANCE", ", 42");
+        server().run(&database.name, &[VERSION_TABLE, &schema, &data].concat()).await;
+        check(database).await;
+    });
+}
+
+async fn check(database: Database) {
+    let (store, resolved) = database.try_open().await.unwrap();
+    assert_eq!((resolved.reservations, resolved.tokens), (1, 30));
+    let old = &of_request(&store, "old").await[0];
+    // Budgets had counted what was charged.
+    assert_eq!((old.charged, old.provider_tokens), (70, 70));
+    assert_eq!((old.money.0, old.price.as_deref(), old.tier), (0, None, 0));
+    let lost = &of_request(&store, "flew").await[0];
+    assert_eq!((lost.charged, lost.provider_tokens, lost.tier), (30, 30, 0));
+    let directory = store.directory().await.unwrap();
+    let chat = directory.tenants.iter().find(|tenant| tenant.name == "chat").unwrap();
+    assert_eq!(chat.limits.budgets, [Budget::tokens(1_000, Period::Day)]);
+    assert_eq!(chat.limits.hosted, HostedUse::Allowed);
+    assert!(directory.hosted.is_empty() && directory.groups[0].budgets.is_empty());
+    let left = store.budgets(of_key("chat", "k"), NOW).await.unwrap();
+    let told: Vec<_> = left
+        .iter()
+        .map(|it| (it.scope, it.unit, it.tier, it.limit, it.used, it.reserved))
+        .collect();
+    let tokens = (Unit::Tokens, BudgetTier::Any);
+    let expected = [
+        (Scope::Tenant, tokens.0, tokens.1, 1_000, 100, 0),
+        (Scope::Key, tokens.0, tokens.1, 5_000, 100, 0),
+    ];
+    assert_eq!(told, expected);
+    // A group begins with what its tenants used.
+    let patch = fairgate_store::GroupPatch {
+        budgets: Some(vec![Budget::tokens(200, Period::Day), Budget::tokens(300, Period::Month)]),
+        ..fairgate_store::GroupPatch::default()
+    };
+    let patch = fairgate_store::Change::PatchGroup { name: "staff".to_owned(), patch };
+    store.change("test", NOW, patch).await.unwrap();
+    let group = Owners { group: Some("staff"), ..Owners::default() };
+    let left = store.budgets(group, NOW).await.unwrap();
+    assert_eq!(left.iter().map(|it| (it.used, it.reserved)).collect::<Vec<_>>(), [(105, 0); 2]);
+    store.reserve(reservation("new", "batch", "k2", 95)).await.unwrap().unwrap();
+    store.record(attempt("new", "batch", "k2", 1)).await.unwrap();
+}
