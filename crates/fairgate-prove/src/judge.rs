@@ -89,6 +89,7 @@ fn bars(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
     }
     if let (Some(quota), Some(provider)) = (case.scenario.quota, case.evidence.provider) {
         bars.extend([quota::few_refused(quota, provider), quota::is_used(case, quota)]);
+        bars.extend(quota.only.map(|hosted| quota::own_first(case, hosted)));
     }
     bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));
     bars.extend([

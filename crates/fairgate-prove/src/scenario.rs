@@ -190,6 +190,15 @@ pub struct Quota {
     pub states: States,
     /// For how many seconds of them the gateway saves up.
     pub burst_seconds: u64,
+    /// The one worker that is hosted, where the others are not. It is used only when no other has room.
+    pub only: Option<&'static str>,
+}
+
+impl Quota {
+    /// Whether a worker is the provider's.
+    pub fn concerns(&self, worker: &str) -> bool {
+        self.only.is_none_or(|only| only == worker)
+    }
 }
 
 /// What a provider's answers say about its limits.

@@ -143,6 +143,8 @@ fn start_sim(
     scenario: &Scenario,
     account: Option<Arc<Account>>,
 ) -> Result<Sim, ProveError> {
+    let is_hosted = scenario.quota.is_some_and(|quota| quota.concerns(worker));
+    let account = account.filter(|_| is_hosted);
     let options = SimOptions { account, ..setup::model(scenario, worker) };
     let sim =
         Sim::start(address, options).map_err(|source| ProveError::Backend { worker, source })?;

@@ -19,6 +19,7 @@ pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
         burst: Duration::from_secs(60 / faster),
         states: States::OpenAi,
         burst_seconds: 10 / faster,
+        only: None,
     };
     let scenario = Scenario {
         capacity: CAPACITY,
@@ -32,7 +33,16 @@ pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
             ],
         )
     };
-    let mut all = vec![scenario.clone()];
+    let mut tiers = Scenario {
+        name: "quota-tiers",
+        title: "weights 300 and 100: two own workers, and a provider for when they are full",
+        quota: Some(Quota { only: Some("hosted"), ..quota }),
+        ..scenario.clone()
+    };
+    tiers.backend.workers = vec![("east", 4), ("west", 4), ("hosted", CAPACITY)];
+    tiers.backend.decode_per_token = Duration::from_millis(1);
+    tiers.capacity = CAPACITY + 8;
+    let mut all = vec![scenario.clone(), tiers];
     // What nobody states is learned, which takes a minute however fast the provider is.
     if pace == Pace::Long {
         all.push(Scenario {
@@ -58,13 +68,13 @@ fn scale(pace: Pace) -> Scale {
             workers: vec![("hosted", CAPACITY)],
             prefill_base: Duration::from_millis(5),
             prefill_per_token: Duration::ZERO,
-            decode_per_token: Duration::from_micros(20),
+            decode_per_token: Duration::from_micros(100),
             fault: None,
         },
         ask: Ask {
-            prompt_tokens: 500,
-            output_tokens: (450, 500),
-            max_tokens: 500,
+            prompt_tokens: 900,
+            output_tokens: (80, 100),
+            max_tokens: 100,
             manner: Manner::Honest,
         },
         huge: 1,

@@ -59,7 +59,8 @@ pub(super) fn config(
         upstream.name = (*name).to_owned();
         upstream.url = url(address)?;
         upstream.slots = Some(*slots);
-        if let Some(quota) = scenario.quota {
+        if let Some(quota) = scenario.quota.filter(|quota| quota.concerns(name)) {
+            upstream.tier = u32::from(quota.only.is_some());
             upstream.quota = QuotaConfig {
                 account: Some("provider".to_owned()),
                 requests_per_minute: None,
