@@ -12,7 +12,8 @@ const BACKENDS: &str = "tests/backends";
 
 /// `cargo xtask test sdk`: the same, with the binary built first.
 pub(crate) fn sdk_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
-    let mut steps = vec![cargo("fairgate for the SDKs", &["build", "-p", "fairgate"])];
+    let mut steps =
+        vec![cargo("fairgate for the SDKs", &["build", "-p", "fairgate", "-p", "fairgate-sim"])];
     steps.extend(sdk_steps(root)?);
     Ok(steps)
 }
