@@ -18,7 +18,7 @@ async fn pools_show_their_workers() {
     assert_eq!(pool["models"], json!(["sim"]));
     assert_eq!(
         pool["workers"],
-        json!([{"name": "sim", "state": "up", "in_flight": 0, "slots": 8}])
+        json!([{"name": "sim", "state": "up", "in_flight": 0, "slots": 8, "tier": 0, "quota": null}])
     );
     assert_eq!(pool["journal"]["status"], "writing");
     assert_eq!(it.get("/api/v1/pools").await.expect(200)["items"][0]["name"], "sim");
