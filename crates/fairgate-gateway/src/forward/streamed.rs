@@ -27,7 +27,7 @@ use crate::reply::BrokenOff;
 const READERS_TURN: Duration = Duration::from_secs(1);
 /// How long a client may be behind before somebody reads on. Short against most answers, since meanwhile it holds a slot
 /// that it does not pay for; long against the time in which a client that reads takes what there is.
-const AHEAD_AFTER: Duration = Duration::from_millis(50);
+const AHEAD_AFTER: Duration = Duration::from_millis(25);
 /// How long an answer is read whose client has left after its last text.
 const REST_WITHIN: Duration = Duration::from_secs(2);
 
