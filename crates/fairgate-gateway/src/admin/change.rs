@@ -15,7 +15,8 @@ pub(super) async fn change(app: &App, admin: &Admin, change: Change) -> Result<C
     if counts_money(&change) && money::currency(app).await?.is_none() {
         let message = "a budget in money needs a currency and prices, or it would never count anything: add `prices` to the \
                        configuration file and reload it first";
-        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        // Not the request is wrong: as things stand, nothing has a price.
+        let status = StatusCode::CONFLICT;
         return Err(ApiError::new(status, "no_currency", message).in_field("limits"));
     }
     let changed = app.store.change(&admin.actor, unix_now(), change).await?;

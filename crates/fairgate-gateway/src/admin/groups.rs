@@ -127,7 +127,7 @@ pub(super) async fn show(
     post, path = "/api/v1/groups", tag = "directory", request_body = NewGroup,
     responses(
         (status = 201, description = "The new group", body = GroupBody, headers(("location" = String, description = "Its path"))),
-        (status = 409, description = "There is a group of that name", body = super::ErrorBody),
+        (status = 409, description = "There is a group of that name, or it has a budget in money, and no currency is known", body = super::ErrorBody),
     ),
 )]
 pub(super) async fn create(
@@ -146,7 +146,10 @@ pub(super) async fn create(
 #[utoipa::path(
     patch, path = "/api/v1/groups/{name}", tag = "directory", request_body = PatchGroup,
     params(("name" = String, Path, description = "The group's name")),
-    responses((status = 200, description = "The group as it is now", body = GroupBody)),
+    responses(
+        (status = 200, description = "The group as it is now", body = GroupBody),
+        (status = 409, description = "It has a budget in money, and no currency is known", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,

@@ -58,7 +58,10 @@ pub(super) async fn show(
 /// Changes what all tenants together may use on hosted workers.
 #[utoipa::path(
     patch, path = "/api/v1/hosted", tag = "usage", request_body = PatchHosted,
-    responses((status = 200, description = "The hosted tier as it is now", body = HostedBody)),
+    responses(
+        (status = 200, description = "The hosted tier as it is now", body = HostedBody),
+        (status = 409, description = "It has a budget in money, and no currency is known", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,

@@ -228,7 +228,7 @@ pub(super) async fn show(
     responses(
         (status = 201, description = "The new key with its secret", body = KeyWithSecret, headers(("location" = String, description = "Its path"))),
         (status = 404, description = "There is no such tenant", body = super::ErrorBody),
-        (status = 409, description = "Its expiry has passed", body = super::ErrorBody),
+        (status = 409, description = "Its expiry has passed, or it has a budget in money, and no currency is known", body = super::ErrorBody),
     ),
 )]
 pub(super) async fn create(
@@ -257,7 +257,7 @@ pub(super) async fn create(
     params(("id" = String, Path, description = "The key's id")),
     responses(
         (status = 200, description = "The key as it is now", body = KeyBody),
-        (status = 409, description = "Its expiry has passed", body = super::ErrorBody),
+        (status = 409, description = "Its expiry has passed, or it has a budget in money, and no currency is known", body = super::ErrorBody),
     ),
 )]
 pub(super) async fn patch(

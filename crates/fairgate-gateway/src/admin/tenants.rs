@@ -167,7 +167,7 @@ pub(super) async fn show(
     responses(
         (status = 201, description = "The new tenant", body = TenantBody, headers(("location" = String, description = "Its path"))),
         (status = 404, description = "There is no such group", body = super::ErrorBody),
-        (status = 409, description = "There is a tenant of that name", body = super::ErrorBody),
+        (status = 409, description = "There is a tenant of that name, or it has a budget in money, and no currency is known", body = super::ErrorBody),
     ),
 )]
 pub(super) async fn create(
@@ -190,7 +190,10 @@ pub(super) async fn create(
 #[utoipa::path(
     patch, path = "/api/v1/tenants/{name}", tag = "directory", request_body = PatchTenant,
     params(("name" = String, Path, description = "The tenant's name")),
-    responses((status = 200, description = "The tenant as it is now", body = TenantBody)),
+    responses(
+        (status = 200, description = "The tenant as it is now", body = TenantBody),
+        (status = 409, description = "It has a budget in money, and no currency is known", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,

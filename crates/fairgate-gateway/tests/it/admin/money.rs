@@ -25,9 +25,9 @@ fn priced(config: &mut Config) {
 async fn a_budget_in_money_needs_a_currency() {
     let it = Fixture::new().await;
     let wants = json!({"name": "a", "limits": {"money_per_day": "50"}});
-    assert_eq!(it.post("/api/v1/groups", wants).await.refused(422), "no_currency");
+    assert_eq!(it.post("/api/v1/groups", wants).await.refused(409), "no_currency");
     let wants = json!({"limits": {"hosted_money_per_day": "50"}});
-    assert_eq!(it.patch("/api/v1/hosted", wants).await.refused(422), "no_currency");
+    assert_eq!(it.patch("/api/v1/hosted", wants).await.refused(409), "no_currency");
     assert_eq!(it.get("/api/v1/prices").await.expect(200), json!({"items": []}));
     let usage = it.get("/api/v1/usage").await.expect(200);
     assert_eq!(usage["currency"], json!(null));
