@@ -92,10 +92,14 @@ impl Occupation {
             let least = least.map(|(tenant, _)| tenant.clone());
             least.map(|tenant| tenants.remove(&tenant));
         }
-        let new = Part { tokens: 0.0, seconds: 0.0, at: now, failing: 0.0, failed_charge: 0.0 };
-        let part = tenants.entry(tenant.into()).or_insert(new);
-        *part = part.faded(now);
-        change(part);
+        if let Some(part) = tenants.get_mut(tenant) {
+            *part = part.faded(now);
+            change(part);
+            return;
+        }
+        let mut new = Part { tokens: 0.0, seconds: 0.0, at: now, failing: 0.0, failed_charge: 0.0 };
+        change(&mut new);
+        tenants.insert(tenant.into(), new);
     }
 
     /// What a tenant pays for having held a slot for so long, in whole tokens.

@@ -95,9 +95,13 @@ fn compact(headers: &mut HeaderMap) {
     }
 }
 
+/// What is left of the provider's account is the gateway's to know: the client has a share of it, of which these say nothing.
+const LIMITS: &str = "x-ratelimit-";
+const ANTHROPIC_LIMITS: &str = "anthropic-ratelimit-";
+
 /// An upstream's headers as a client may see them. `length_may_change`: events may be taken out of the body.
 pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
-    strip(headers, &UPSTREAMS_OWN, &[OURS]);
+    strip(headers, &UPSTREAMS_OWN, &[OURS, LIMITS, ANTHROPIC_LIMITS]);
     if length_may_change {
         headers.remove(CONTENT_LENGTH);
     }
@@ -132,6 +136,18 @@ mod tests {
             headers.append(*name, HeaderValue::from_static(value));
         }
         headers
+    }
+
+    #[test]
+    fn no_client_learns_what_is_left_of_the_providers_account() {
+        let mut headers = of(&[
+            ("x-ratelimit-remaining-tokens", "1"),
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("openai-version", "2020-10-01"),
+        ]);
+        inbound(&mut headers, false);
+        let names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["openai-version"]);
     }
 
     #[test]
