@@ -356,6 +356,10 @@ impl Inner {
         asked: Option<Duration>,
         now: Instant,
     ) -> Pause {
+        // What was on its way when the pause began says nothing new.
+        if let Some(pause) = self.pause.filter(|pause| pause.until > now && asked.is_none()) {
+            return pause;
+        }
         let unasked = PAUSE_FIRST * 2_u32.saturating_pow(self.refused_in_a_row.min(16));
         self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
         let until = now + asked.unwrap_or(unasked).min(PAUSE_MAX);
@@ -592,6 +596,8 @@ mod tests {
         tokio::time::advance(PAUSE_MAX).await;
         assert_eq!(account.pause(), None);
         // Not said how long: doubled each time, until one is accepted.
+        assert_eq!(refuse(None), 4 * PAUSE_FIRST);
+        // Others that were sent before the pause do not make it longer.
         assert_eq!(refuse(None), 4 * PAUSE_FIRST);
         tokio::time::advance(Duration::from_secs(10)).await;
         account.accepted(account.sent("w", 1), &Told::default());
