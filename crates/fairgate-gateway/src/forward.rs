@@ -37,6 +37,7 @@ use hyper::body::Incoming;
 
 pub(crate) use self::models::models;
 pub(crate) use self::passage::unix_now;
+pub(crate) use self::settlement::outcome_name;
 pub(crate) use self::streamed::Streamed;
 
 use self::answer::Answer;

@@ -20,6 +20,7 @@ mod lag;
 pub mod limits;
 pub mod live;
 pub mod metrics;
+mod numbers;
 mod occupation;
 pub mod open_files;
 mod phase;

@@ -19,6 +19,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::numbers::{precise, whole};
+
 /// After how long a completed request counts e times less.
 const FADES: Duration = Duration::from_secs(600);
 /// The time in which a slot brings `output_default`, before anything is known.
@@ -81,7 +83,7 @@ impl Occupation {
             return usual;
         };
         let more = (part.failed_charge - precise(usual)).max(0.0);
-        usual.saturating_add(whole(more * part.failing))
+        usual.saturating_add(whole((more * part.failing).ceil()))
     }
 
     fn change(&self, tenant: &str, now: Instant, change: impl FnOnce(&mut Part)) {
@@ -111,7 +113,7 @@ impl Occupation {
         now: Instant,
     ) -> u64 {
         let floor = self.floor(payer, now).unwrap_or(precise(output_default) / FIRST_SECONDS);
-        whole(floor * held.as_secs_f64())
+        whole((floor * held.as_secs_f64()).ceil())
     }
 
     /// Tokens per second.
@@ -141,20 +143,6 @@ impl Occupation {
         // Every change is one assignment.
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a price needs no more than 53 bits")]
-fn precise(tokens: u64) -> f64 {
-    tokens as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and is never below 0"
-)]
-fn whole(tokens: f64) -> u64 {
-    tokens.ceil() as u64
 }
 
 #[cfg(test)]

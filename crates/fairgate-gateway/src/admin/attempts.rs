@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_store::{Attempt, LedgerQuery, Outcome, UsageSource};
+use fairgate_store::{Attempt, LedgerQuery, UsageSource};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -15,6 +15,7 @@ use super::money::Money;
 use super::page::page_length;
 use super::query::{Filter, Params};
 use crate::app::App;
+use crate::forward::outcome_name;
 use crate::forward::unix_now;
 
 /// One attempt: a request that was tried on two workers has two.
@@ -136,18 +137,6 @@ fn usage_name(source: UsageSource) -> &'static str {
         UsageSource::None => "none",
         UsageSource::Assumed => "assumed",
         UsageSource::Occupied => "occupied",
-    }
-}
-
-fn outcome_name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Completed => "completed",
-        Outcome::Refused => "refused",
-        Outcome::UpstreamError => "upstream_error",
-        Outcome::Timeout => "timeout",
-        Outcome::ClientLeft => "client_left",
-        Outcome::Retried => "retried",
-        Outcome::Lost => "lost",
     }
 }
 

@@ -81,9 +81,10 @@ impl Flight {
     }
 
     /// From now on something may have reached the upstream, which may count it as so many tokens.
-    pub(super) fn sent(&mut self, brownout: bool, quota: u64) {
+    pub(super) fn sent(&mut self, pool: &str, brownout: bool, quota: u64) {
         let upstream = &self.worker.upstream;
-        self.ticket = upstream.account.as_ref().map(|account| account.sent(&upstream.name, quota));
+        self.ticket =
+            upstream.account.as_ref().map(|account| account.sent(pool, &upstream.name, quota));
         self.sent = Sent::Yes { brownout };
     }
 

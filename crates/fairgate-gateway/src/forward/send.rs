@@ -76,7 +76,7 @@ pub(super) async fn send(
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
         let quota = cost::quota(&in_flight, output.cap);
-        in_flight.flight.sent(output.brownout, quota);
+        in_flight.flight.sent(&payload.model.pool.name, output.brownout, quota);
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
@@ -102,7 +102,10 @@ pub(super) async fn send(
             }
             Err(not_taken) => {
                 in_flight.flight.answered();
-                in_flight.flight.not_taken();
+                // What no provider could take is its sender's to pay for: it has used up a request of the rate.
+                if not_taken.is_for_this_worker() {
+                    in_flight.flight.not_taken();
+                }
                 if !again.may_follow(&in_flight, &not_taken, &tried.workers) {
                     return Err(not_taken.refusal());
                 }

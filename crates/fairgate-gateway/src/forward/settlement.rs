@@ -105,7 +105,8 @@ fn estimate(stage: &Stage) -> u64 {
     stage.accepted().map_or(0, |accepted| accepted.estimate)
 }
 
-fn outcome_name(outcome: Outcome) -> &'static str {
+/// What the API, the log and the metrics call it.
+pub(crate) fn outcome_name(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Completed => "completed",
         Outcome::Refused => "refused",

@@ -101,7 +101,8 @@ pub(super) fn may_retry(in_flight: &In<'_, InFlight>, tried: &Tried) -> bool {
             && !tried.workers.contains(&upstream.name)
             && upstream.condition.standing() == Standing::Up
     });
-    left && in_flight.attempt <= setup.config.retries
+    // A provider's refusal for a rate is an attempt, but no failure: the worker is not among those that were tried.
+    left && tried.workers.len() <= usize::try_from(setup.config.retries).unwrap_or(usize::MAX)
 }
 
 /// Whether the pool has said that there is no worker, or none that is well.

@@ -164,7 +164,8 @@ impl Pools {
             for worker in &pool.setup().workers {
                 if let Some(account) = &worker.upstream.account {
                     let name = worker.upstream.name.clone();
-                    let member = Member::new(name, &pool.reporter, pool.gate.clone());
+                    let member =
+                        Member::new(pool.name.clone(), name, &pool.reporter, pool.gate.clone());
                     members.entry(account.name.clone()).or_default().push(member);
                 }
                 let employer = Employer {

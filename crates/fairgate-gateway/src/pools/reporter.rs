@@ -202,6 +202,11 @@ async fn tell(desk: Arc<Desk>, gate: Gate) {
                 None => gate.worker(change).await,
             };
         }
+        if !desk.observes.load(Ordering::Relaxed) {
+            // Another process tells it: nobody waits for us to.
+            let notes = desk.lock().notes;
+            desk.told.send_replace(notes);
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::division::{Draw, divide};
 use self::learned::Learned;
+use crate::numbers::{precise, whole};
 use crate::pools::{Left, QuotaView, Rates, Reporter};
 
 /// The longest pause.
@@ -102,6 +103,7 @@ struct Heard {
 
 /// A worker of a pool that draws on the account.
 pub(crate) struct Member {
+    pub(crate) pool: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) reporter: Weak<Reporter>,
     pub(crate) gate: Gate,
@@ -112,9 +114,14 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(worker: Arc<str>, reporter: &Arc<Reporter>, gate: Gate) -> Self {
+    pub(crate) fn new(
+        pool: Arc<str>,
+        worker: Arc<str>,
+        reporter: &Arc<Reporter>,
+        gate: Gate,
+    ) -> Self {
         let reporter = Arc::downgrade(reporter);
-        Self { worker, reporter, gate, part: 1.0, used: 0.0, told: None }
+        Self { pool, worker, reporter, gate, part: 1.0, used: 0.0, told: None }
     }
 }
 
@@ -199,8 +206,8 @@ impl Account {
         inner.tell_out();
     }
 
-    /// A request of a worker is sent, which the provider may count as so many tokens.
-    pub(crate) fn sent(&self, worker: &str, tokens: u64) -> Ticket {
+    /// A request of a pool's worker is sent, which the provider may count as so many tokens.
+    pub(crate) fn sent(&self, pool: &str, worker: &str, tokens: u64) -> Ticket {
         let mut inner = self.lock();
         inner.sent.requests += 1;
         inner.sent.tokens = inner.sent.tokens.saturating_add(tokens);
@@ -208,7 +215,8 @@ impl Account {
             rate.map_or(0.0, |rate| precise(used) / precise(rate.per_minute))
         };
         let used = part(inner.requests_rate(), 1).max(part(inner.tokens_rate(), tokens));
-        if let Some(member) = inner.members.iter_mut().find(|member| *member.worker == *worker) {
+        let is_it = |member: &&mut Member| *member.pool == *pool && *member.worker == *worker;
+        if let Some(member) = inner.members.iter_mut().find(is_it) {
             member.used += used;
         }
         Ticket { sent: inner.sent, at: Instant::now() }
@@ -513,20 +521,6 @@ fn is_other(told: Rates, now: Rates) -> bool {
         || told.burst != now.burst
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
-fn precise(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and is never below 0"
-)]
-fn whole(number: f64) -> u64 {
-    number as u64
-}
-
 #[cfg(test)]
 mod tests {
     use fairgate_dialect::limits::{UnixMicros, told};
@@ -555,16 +549,16 @@ mod tests {
     async fn the_lower_of_what_is_stated_counts_and_nothing_is_learned_beside_it() {
         let unknown = account(None, None);
         assert_eq!(unknown.rates(), (rate(60, From::Learned), None));
-        let ticket = unknown.sent("w", 100);
+        let ticket = unknown.sent("p", "w", 100);
         let openai = [("x-ratelimit-limit-requests", "500"), ("x-ratelimit-limit-tokens", "30000")];
         unknown.accepted(ticket, &headers(&openai));
         assert_eq!(unknown.rates(), (rate(500, From::Header), rate(30_000, From::Header)));
         let stated = account(Some(200), Some(90_000));
-        stated.accepted(stated.sent("w", 100), &headers(&openai));
+        stated.accepted(stated.sent("p", "w", 100), &headers(&openai));
         assert_eq!(stated.rates(), (rate(200, From::File), rate(30_000, From::Header)));
         // A provider that states tokens alone limits no requests.
         let azure = account(None, None);
-        azure.accepted(azure.sent("w", 1), &headers(&[("x-ratelimit-limit-tokens", "30000")]));
+        azure.accepted(azure.sent("p", "w", 1), &headers(&[("x-ratelimit-limit-tokens", "30000")]));
         assert_eq!(azure.rates(), (None, rate(30_000, From::Header)));
     }
 
@@ -572,8 +566,10 @@ mod tests {
     async fn of_limits_that_flap_the_lowest_holds_for_half_a_minute() {
         let account = account(None, None);
         let say = |limit: &str| {
-            account
-                .accepted(account.sent("w", 1), &headers(&[("x-ratelimit-limit-requests", limit)]));
+            account.accepted(
+                account.sent("p", "w", 1),
+                &headers(&[("x-ratelimit-limit-requests", limit)]),
+            );
             account.rates().0.map(|rate| rate.per_minute)
         };
         assert_eq!(say("1000"), Some(1000));
@@ -587,7 +583,7 @@ mod tests {
     async fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
         let account = account(Some(600), None);
         let refuse = |asked| {
-            let ticket = account.sent("w", 1);
+            let ticket = account.sent("p", "w", 1);
             account.refused(ticket, &Told::default(), None, asked).until - Instant::now()
         };
         assert_eq!(refuse(Some(Duration::from_millis(300))), Duration::from_millis(300));
@@ -600,7 +596,7 @@ mod tests {
         // Others that were sent before the pause do not make it longer.
         assert_eq!(refuse(None), 4 * PAUSE_FIRST);
         tokio::time::advance(Duration::from_secs(10)).await;
-        account.accepted(account.sent("w", 1), &Told::default());
+        account.accepted(account.sent("p", "w", 1), &Told::default());
         assert_eq!(refuse(None), PAUSE_FIRST);
     }
 

@@ -344,6 +344,8 @@ async fn what_a_provider_refuses_for_another_reason_is_the_clients() {
         (StatusCode::BAD_REQUEST, "larger_than_quota".into())
     );
     assert!(answer.text().contains("41000"), "{}", answer.text());
+    let row = house.rows_soon(2).await.pop().unwrap();
+    assert!(row.charged > 0, "it took a request of the rate: {row:?}");
     house.close().await;
 }
 

@@ -196,7 +196,7 @@ async fn go(passage: &mut Passage, reach: Reach) {
     }
     let mut in_flight = granted(queued).await;
     if reach == Reach::Sent {
-        in_flight.flight.sent(true, 1);
+        in_flight.flight.sent("pool", true, 1);
     }
 }
 
@@ -303,7 +303,7 @@ async fn a_retry_waits_again_and_its_waits_are_summed() {
     let mut passage = house.passage();
     let queued = counted(accepted(routed(read(&mut passage)))).queue();
     let mut in_flight = granted_late(queued, "other-1").await;
-    in_flight.flight.sent(true, 1);
+    in_flight.flight.sent("pool", true, 1);
     in_flight.flight.not_taken();
     let (counted, recording) = in_flight.end_attempt("upstream_status", 429);
     recording.await.unwrap();

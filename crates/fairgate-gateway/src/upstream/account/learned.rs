@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::numbers::{precise, whole};
+
 /// What is tried first, in requests per minute.
 pub(super) const FIRST_PER_MINUTE: f64 = 60.0;
 /// More than any provider accepts.
@@ -108,20 +110,6 @@ impl Learned {
     fn second(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.began).as_secs()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
-fn precise(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "saturates, and is never below 0"
-)]
-fn whole(number: f64) -> u64 {
-    number as u64
 }
 
 #[cfg(test)]
