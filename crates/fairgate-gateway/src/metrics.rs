@@ -3,6 +3,7 @@
 //!
 //! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
 
+mod classes;
 mod instruments;
 mod log_lines;
 mod names;
@@ -15,7 +16,9 @@ use std::time::Duration;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
-use self::instruments::{Instruments, PoolLabel, PoolReason, RequestLabels, WorkerOutcome};
+use self::instruments::{
+    ClassLabels, Instruments, PoolLabel, PoolReason, RequestLabels, WorkerOutcome,
+};
 use self::names::Names;
 use self::status::status_label;
 use crate::pools::PoolHandle;
@@ -56,6 +59,8 @@ pub struct Ended<'a> {
     pub estimate: u64,
     /// What was charged, in tokens; absent where nothing ran.
     pub charged: Option<u64>,
+    /// The policy class that it was queued in; absent where the policy has no classes.
+    pub class: Option<&'a str>,
 }
 
 impl Default for Metrics {
@@ -95,6 +100,13 @@ impl Metrics {
         if let Some(reason) = ended.code {
             let family = if ended.outcome == "refused" { &to.refusals } else { &to.failures };
             family.get_or_create(&PoolReason { pool: pool.clone(), reason }).inc();
+        }
+        if let Some(class) = ended.class {
+            let labels = ClassLabels { pool: pool.clone(), class: self.names.label(class) };
+            if let Some(waited) = ended.waited {
+                to.class_wait.get_or_create(&labels).observe(waited.as_secs_f64());
+            }
+            to.class_charged.get_or_create(&labels).inc_by(ended.charged.unwrap_or(0));
         }
         let status = status_label(ended.status);
         let labels = RequestLabels { pool, route: ended.route, outcome: ended.outcome, status };

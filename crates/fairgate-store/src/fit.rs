@@ -43,8 +43,8 @@ impl Attempt {
         check_request(&self.request)?;
         let Self { group, tenant, key, route, model, .. } = self;
         [group, tenant, key, route, model].into_iter().for_each(fit_text);
-        let Self { agent, session, pool, worker, code, price, .. } = self;
-        [agent, session, pool, worker, code, price].into_iter().flatten().for_each(fit_text);
+        let Self { agent, session, pool, worker, code, price, class, .. } = self;
+        [agent, session, pool, worker, code, price, class].into_iter().flatten().for_each(fit_text);
         fit_number(&mut self.estimate);
         fit_number(&mut self.input_tokens);
         fit_number(&mut self.cached_tokens);
@@ -125,6 +125,7 @@ impl Reservation {
             money: self.money,
             price: None,
             tier: u32::from(self.hosted.is_some()),
+            class: None,
         }
     }
 }

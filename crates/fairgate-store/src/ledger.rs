@@ -77,6 +77,9 @@ pub struct Attempt {
     /// The tier of its worker: 0 is an own one, from 1 on a hosted one. 0 where it got to none.
     #[serde(default)]
     pub tier: u32,
+    /// The policy class that it was queued in; absent where the pool's policy has no classes, or it got to no pool.
+    #[serde(default)]
+    pub class: Option<String>,
 }
 
 /// What an earlier version, which did not count provider tokens, says of them in a spool: see
@@ -202,6 +205,7 @@ pub enum By {
     Day,
     Hour,
     Tier,
+    Class,
 }
 
 /// Which rows to sum.

@@ -28,6 +28,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/3.sqlite.sql"),
         postgres: include_str!("migrations/3.postgres.sql"),
     },
+    Migration {
+        version: 4,
+        sqlite: include_str!("migrations/4.sqlite.sql"),
+        postgres: include_str!("migrations/4.postgres.sql"),
+    },
 ];
 
 /// Where a database keeps its schema's number. One row, or none before the first step.

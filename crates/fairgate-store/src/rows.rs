@@ -233,6 +233,7 @@ pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
         money: row.money(29)?,
         price: row.text_or_null(30)?,
         tier: small(31)?,
+        class: row.text_or_null(32)?,
     })
 }
 

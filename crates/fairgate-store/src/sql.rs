@@ -288,7 +288,7 @@ macro_rules! attempt_columns {
     () => {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
          model, pool, worker, estimate, input_tokens, cached_tokens, output_tokens, charged, usage_source, waited_us, \
-         first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier"
+         first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier, class"
     };
 }
 
@@ -299,7 +299,7 @@ pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32) ON CONFLICT (request, attempt) DO NOTHING"
+     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) ON CONFLICT (request, attempt) DO NOTHING"
 );
 
 pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
@@ -330,6 +330,7 @@ pub(crate) fn usage(query: &UsageQuery) -> Statement {
         By::Day => format!("CAST(started_at / {DAY_US} AS TEXT)"),
         By::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
         By::Tier => "CAST(tier AS TEXT)".to_owned(),
+        By::Class => "COALESCE(class, '-')".to_owned(),
     };
     let mut statement = Statement::new(
         &format!(

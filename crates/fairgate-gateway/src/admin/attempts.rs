@@ -70,6 +70,8 @@ pub(super) struct AttemptBody {
     price: Option<String>,
     /// The tier of its worker: 0 is an own one, from 1 on a hosted one.
     tier: u32,
+    /// The policy class that it was queued in; null where the policy has no classes, or it got to no pool.
+    class: Option<String>,
     /// Where the numbers are from: `reported` by the upstream, `counted` as they passed, `none`, or `assumed` after a
     /// crash.
     usage: &'static str,
@@ -117,6 +119,7 @@ impl From<Attempt> for AttemptBody {
             money: Money(row.money),
             price: row.price,
             tier: row.tier,
+            class: row.class,
             usage: usage_name(row.usage),
             waited_us: row.waited_us,
             first_token_us: row.first_token_us,

@@ -17,7 +17,7 @@ use super::limits::LimitsBody;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::limits::{Left, Owner};
-use crate::live::{GroupView, PoolView, ServiceView, TenantView};
+use crate::live::{ClassView, GroupView, PoolView, ServiceView, TenantView};
 
 /// What a key's tenant is due, has and has left.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -78,6 +78,9 @@ pub(super) struct MyPool {
     /// What the tenant was served beside what it was due.
     #[serde(flatten)]
     service: ServiceView,
+    /// The policy classes that the key may use; none where the pool's policy has no classes. What a class has and waits
+    /// for is everybody's together.
+    classes: Vec<ClassView>,
     /// Where the share comes from, in words.
     why: String,
 }
@@ -138,6 +141,7 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
         lag_tokens: 0,
         lag_bound_tokens: None,
         service: ServiceView::default(),
+        classes: my_classes(view, caller),
         why: "it has sent nothing to this pool yet; its share is worked out when it does"
             .to_owned(),
     };
@@ -152,6 +156,11 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
         my_pool.why = why(view, group, mine);
     }
     my_pool
+}
+
+fn my_classes(view: &PoolView, caller: &Caller) -> Vec<ClassView> {
+    let may_use = |class: &&ClassView| caller.classes.iter().any(|(name, _)| *name == class.name);
+    view.classes.iter().filter(may_use).cloned().collect()
 }
 
 /// Where a tenant's share comes from. Others are counted, never named.

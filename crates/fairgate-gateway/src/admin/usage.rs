@@ -35,6 +35,7 @@ pub(super) enum UsageBy {
     Day,
     Hour,
     Tier,
+    Class,
 }
 
 impl From<UsageBy> for By {
@@ -51,6 +52,7 @@ impl From<UsageBy> for By {
             UsageBy::Day => Self::Day,
             UsageBy::Hour => Self::Hour,
             UsageBy::Tier => Self::Tier,
+            UsageBy::Class => Self::Class,
         }
     }
 }

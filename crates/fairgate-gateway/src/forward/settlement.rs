@@ -43,6 +43,7 @@ impl Flown {
             total: arrival.at.elapsed(),
             estimate: estimate(stage),
             charged: (self.bill.source() != UsageSource::None).then_some(charged),
+            class: class(stage),
         });
         tracing::debug!(
             request = %arrival.id,
@@ -96,6 +97,7 @@ impl Flown {
             money,
             price,
             tier,
+            class: class(stage).map(Into::into),
         }
     }
 }
@@ -103,6 +105,11 @@ impl Flown {
 /// In charged tokens; 0 before there is an estimate.
 fn estimate(stage: &Stage) -> u64 {
     stage.accepted().map_or(0, |accepted| accepted.estimate)
+}
+
+/// The policy class; none before it is known, and where the policy has no classes.
+fn class(stage: &Stage) -> Option<&str> {
+    stage.accepted().and_then(|accepted| accepted.class.as_deref())
 }
 
 /// What the API, the log and the metrics call it.

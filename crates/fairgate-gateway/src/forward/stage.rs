@@ -54,6 +54,8 @@ pub(super) struct Accepted {
     pub(super) expected: Expected,
     /// What is expected, in charged tokens.
     pub(super) estimate: u64,
+    /// The policy class that it is queued in. `None` where the policy has no classes.
+    pub(super) class: Option<Arc<str>>,
 }
 
 /// The limits have counted it in, so its end must correct them. Its tokens are being reserved.
@@ -89,8 +91,13 @@ impl Read {
 }
 
 impl Routed {
-    pub(super) fn accepted(self, expected: Expected, estimate: u64) -> Accepted {
-        Accepted { routed: self, expected, estimate }
+    pub(super) fn accepted(
+        self,
+        expected: Expected,
+        estimate: u64,
+        class: Option<Arc<str>>,
+    ) -> Accepted {
+        Accepted { routed: self, expected, estimate, class }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use fairgate_core::policy::{Inside, Node};
 use fairgate_core::snapshot::RequestSnapshot;
+use fairgate_core::units::Micros;
 
 use crate::tree::{flow_of, inside_of};
 
@@ -12,6 +13,8 @@ use crate::tree::{flow_of, inside_of};
 pub(super) struct Activity<'a> {
     pub(super) in_flight: u64,
     pub(super) waiting: u64,
+    /// When the request was submitted that has waited longest.
+    pub(super) oldest: Option<Micros>,
     pub(super) inside: HashMap<&'a str, Activity<'a>>,
 }
 
@@ -29,7 +32,10 @@ impl<'a> Activity<'a> {
         loop {
             match request.flight.is_some() {
                 true => activity.in_flight += 1,
-                false => activity.waiting += 1,
+                false => {
+                    activity.waiting += 1;
+                    activity.oldest = activity.oldest.into_iter().chain([request.at]).min();
+                }
             }
             let Some(level) = node else { return };
             let flow = flow_of(level, request.attributes.get(level.by()));

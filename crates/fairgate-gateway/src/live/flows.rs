@@ -7,7 +7,7 @@ use fairgate_core::apportion::apportion;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::fairness::FlowFairness;
 use fairgate_core::policy::{Inside, Node};
-use fairgate_core::snapshot::{FlowSnapshot, NodeSnapshot, Snapshot};
+use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::{PerWeight, Weight};
 
 use super::activity::Activity;
@@ -29,6 +29,10 @@ pub(super) struct FlowView<'a> {
     /// The part of the pool that it is due among those that want something now; 1 is all.
     pub(super) due: Option<f64>,
     pub(super) fairness: Option<&'a FlowFairness>,
+    /// Its unspent credit in tokens, where it is a class of deficit round robin.
+    pub(super) deficit: Option<u128>,
+    /// Its requests; none where it has none.
+    pub(super) activity: Option<&'a Activity<'a>>,
 }
 
 /// What is the same for all flows.
@@ -116,6 +120,8 @@ impl<'a> Tree<'a> {
                 }),
                 due,
                 fairness: fairness.and_then(|flows| flows.get(name)).copied(),
+                deficit: deficit(place, name),
+                activity,
             });
             if let (Some(inner), Some(node)) = (&flow.inside, inside(place.node, name)) {
                 let path = place.path.iter().copied().chain([name]).collect();
@@ -150,6 +156,15 @@ impl<'a> Tree<'a> {
         let Node::Share(_) = node else { return None };
         self.caps.get(&(node.by(), flow)).copied().unwrap_or_else(|| cap_of(node, flow))
     }
+}
+
+fn deficit(place: &Place<'_>, class: &str) -> Option<u128> {
+    let (Node::Drr(drr), NodeCounters::Drr { classes, .. }) = (place.node, &place.snapshot.state)
+    else {
+        return None;
+    };
+    let index = drr.classes.iter().position(|listed| *listed.name == *class)?;
+    classes.get(index).map(|class| class.deficit)
 }
 
 /// The node inside a flow.

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use super::activity::Activity;
 use super::algorithm::algorithm;
+use super::classes::{ClassView, Classes};
 use super::flows::{FlowView, for_each_flow};
 use super::sights::Sight;
 use crate::lag::Lag;
@@ -57,6 +58,8 @@ pub struct PoolView {
     pub global_in_flight: u64,
     /// How many wait.
     pub global_queued: u64,
+    /// Its policy classes, by name; none where its policy has no classes.
+    pub classes: Vec<ClassView>,
     /// Its groups, by name.
     pub groups: Vec<GroupView>,
     /// Its tenants, by group and name; at most 1000, those with the most under way.
@@ -175,7 +178,7 @@ struct Row {
 
 /// What the flows of a row were served. What they were due adds up, and so do their bounds; each must be within its own.
 #[derive(Clone, Copy, Debug, Default)]
-struct Service {
+pub(super) struct Service {
     got: Option<i128>,
     due: Option<Due>,
     outside: bool,
@@ -183,7 +186,7 @@ struct Service {
 }
 
 impl Service {
-    fn add(&mut self, flow: &FlowFairness) {
+    pub(super) fn add(&mut self, flow: &FlowFairness) {
         self.got = Some(self.got.unwrap_or(0).saturating_add(flow.got));
         self.outside |= !flow.is_within_bound();
         self.due = match (self.due, flow.due) {
@@ -202,7 +205,7 @@ impl Service {
         };
     }
 
-    fn view(&self) -> ServiceView {
+    pub(super) fn view(&self) -> ServiceView {
         let difference = self.got.zip(self.due).map(|(got, due)| got.saturating_sub(due.tokens));
         ServiceView {
             got_tokens: self.got.map(whole),
@@ -222,6 +225,7 @@ impl PoolView {
         let snapshot = &sight.snapshot;
         let mut groups: BTreeMap<String, Row> = BTreeMap::new();
         let mut tenants: BTreeMap<(String, String), Row> = BTreeMap::new();
+        let mut classes = Classes::default();
         let group_of = |tenant: &str| {
             let found = directory.tenants.iter().find(|known| known.name == tenant);
             found.map_or_else(|| "-".to_owned(), |known| known.group.clone())
@@ -233,6 +237,7 @@ impl PoolView {
                 let group = flow.group.map_or_else(|| group_of(flow.name), str::to_owned);
                 tenants.entry((group, flow.name.to_owned())).or_default().add(&flow);
             }
+            Attribute::Class => classes.add(&flow),
             _ => {}
         });
         count(sight, &mut groups, &mut tenants);
@@ -243,6 +248,7 @@ impl PoolView {
             max_in_flight: snapshot.capacity,
             global_in_flight: activity.in_flight,
             global_queued: activity.waiting,
+            classes: classes.views(sight.now),
             groups: groups.into_iter().map(|(name, row)| row.group(name, directory)).collect(),
             tenants_omitted: shown.1,
             tenants: shown.0.into_iter().map(|(key, row)| row.tenant(key, directory)).collect(),
@@ -356,7 +362,7 @@ fn shown_score(score: PerWeight) -> f64 {
 }
 
 /// To the millionth.
-fn shown_part(part: f64) -> f64 {
+pub(super) fn shown_part(part: f64) -> f64 {
     (part * 1e6).round() / 1e6
 }
 

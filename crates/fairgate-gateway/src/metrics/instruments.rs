@@ -30,6 +30,12 @@ pub(super) struct PoolLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ClassLabels {
+    pub(super) pool: Arc<str>,
+    pub(super) class: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct PoolReason {
     pub(super) pool: Arc<str>,
     pub(super) reason: &'static str,
@@ -61,6 +67,8 @@ pub(super) struct Instruments {
     pub(super) estimated: Family<PoolLabel, Counter>,
     pub(super) charged: Family<PoolLabel, Counter>,
     pub(super) estimate_ratio: Histograms,
+    pub(super) class_wait: Family<ClassLabels, Histogram, fn() -> Histogram>,
+    pub(super) class_charged: Family<ClassLabels, Counter>,
     pub(super) attempts: Family<WorkerOutcome, Counter>,
     pub(super) connections: Gauge,
     pub(super) ledger_write_failures: Counter,
@@ -83,6 +91,8 @@ impl Instruments {
             estimated: Family::default(),
             charged: Family::default(),
             estimate_ratio: Family::new_with_constructor(ratios),
+            class_wait: Family::new_with_constructor(seconds),
+            class_charged: Family::default(),
             attempts: Family::default(),
             connections: Gauge::default(),
             ledger_write_failures: Counter::default(),
@@ -119,6 +129,10 @@ impl Instruments {
             "What a request was charged, divided by what was expected: 1 is exact",
             self.estimate_ratio.clone(),
         );
+        let wait = "How long granted requests of a policy class waited for their slot";
+        to.register_with_unit("class_wait", wait, Unit::Seconds, self.class_wait.clone());
+        let charged = "What requests of a policy class were charged";
+        to.register_with_unit("class_charged", charged, tokens(), self.class_charged.clone());
         let attempts = "Attempts on upstream workers, by outcome";
         to.register("upstream_attempts", attempts, self.attempts.clone());
     }

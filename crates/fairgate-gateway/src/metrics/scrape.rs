@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::timeout;
 
+use super::classes::Classes;
 use super::instruments::PoolLabel;
 use crate::lag::Lag;
 use crate::pools::{PoolHandle, WorkerView};
@@ -72,6 +73,7 @@ struct Seen {
     tenant_bound: Family<TenantLabels, Gauge>,
     worker_up: Family<WorkerLabels, Gauge>,
     worker_in_flight: Family<WorkerLabels, Gauge>,
+    classes: Classes,
 }
 
 /// Asks all pools at once, and the system how large this process is.
@@ -103,6 +105,7 @@ impl Seen {
         }
         if let Some(fairness) = fairness {
             self.fairness(&labels, &fairness);
+            self.classes.look_at(&labels.pool, &fairness);
         }
         for worker in pool.workers() {
             self.worker(&labels.pool, worker);
@@ -221,6 +224,7 @@ impl Seen {
         to.register("worker_up", "Whether the worker takes requests", self.worker_up);
         let help = "How many requests are in flight on the worker";
         to.register_with_unit("worker_in_flight", help, requests(), self.worker_in_flight);
+        self.classes.register_in(to);
     }
 }
 
@@ -265,7 +269,7 @@ fn furthest_tenants(nodes: &[NodeFairness]) -> Vec<(&str, Service)> {
 }
 
 /// As far as a gauge goes.
-fn whole(number: impl TryInto<i64>) -> i64 {
+pub(super) fn whole(number: impl TryInto<i64>) -> i64 {
     number.try_into().unwrap_or(i64::MAX)
 }
 

@@ -12,6 +12,7 @@ fn ended(pool: &str) -> Ended<'_> {
         total: Duration::from_millis(900),
         estimate: 400,
         charged: Some(300),
+        class: None,
     }
 }
 

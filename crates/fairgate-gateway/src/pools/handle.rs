@@ -122,6 +122,11 @@ impl Setup {
         }
     }
 
+    /// The class that a request is queued in which names this one, or none. `None` where the policy has no classes.
+    pub(crate) fn class(&self, named: Option<&str>) -> Option<Arc<str>> {
+        if self.by_class { traits::class_of(&self.config.policy, named) } else { None }
+    }
+
     /// The worker of that name.
     pub(crate) fn worker(&self, name: &str) -> Option<&Arc<Worker>> {
         self.workers.iter().find(|worker| &*worker.upstream.name == name)

@@ -1,9 +1,11 @@
 //! What a policy tree makes use of.
 
+use std::sync::Arc;
+
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{Node, Policy};
 
-use crate::tree::nodes_inside;
+use crate::tree::{flow_of, nodes_inside};
 
 /// Whether any node shares by this attribute.
 pub(super) fn shares_by(policy: &Policy, by: Attribute) -> bool {
@@ -17,6 +19,20 @@ pub(super) fn counts_prefill(policy: &Policy) -> bool {
         Node::Share(share) => share.classes.iter().any(|class| class.busy.is_stated()),
         Node::Load(_) => false,
     })
+}
+
+/// The class that a request is queued in which names this one, or none: `None` where no node shares by class. Where several
+/// do, the first of them from the root.
+pub(super) fn class_of(policy: &Policy, named: Option<&str>) -> Option<Arc<str>> {
+    first_by(policy.root(), Attribute::Class).map(|node| flow_of(node, named).into())
+}
+
+fn first_by(node: &Node, by: Attribute) -> Option<&Node> {
+    if node.by() == by {
+        Some(node)
+    } else {
+        nodes_inside(node).find_map(|node| first_by(node, by))
+    }
 }
 
 fn any(node: &Node, is: &impl Fn(&Node) -> bool) -> bool {
@@ -49,5 +65,9 @@ mod tests {
         );
         assert!(counts_prefill(&classes));
         assert!(shares_by(&classes, Attribute::Key));
+        assert_eq!(class_of(&classes, Some("b")).as_deref(), Some("b"));
+        assert_eq!(class_of(&classes, Some("other")).as_deref(), Some("a"));
+        assert_eq!(class_of(&tree, None).as_deref(), Some("a"));
+        assert_eq!(class_of(&policy(r#"{"share":{"by":"tenant"}}"#), Some("a")), None);
     }
 }

@@ -406,5 +406,6 @@ fn row(request: &str, started_at: UnixMicros) -> Attempt {
         money: fairgate_store::MicroUnits::ZERO,
         price: None,
         tier: 0,
+        class: None,
     }
 }

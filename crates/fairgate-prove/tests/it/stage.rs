@@ -277,6 +277,7 @@ impl<'a> Stage<'a> {
             money: MicroUnits::ZERO,
             price: None,
             tier: 0,
+            class: None,
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) struct Attempts<'a> {
     money: Vec<i64>,
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
+    classes: Vec<Option<&'a str>>,
 }
 
 impl<'a> FromIterator<&'a Attempt> for Attempts<'a> {
@@ -84,9 +85,10 @@ impl<'a> Attempts<'a> {
         self.money.push(signed(row.money.0));
         self.prices.push(row.price.as_deref());
         self.tiers.push(i64::from(row.tier));
+        self.classes.push(row.class.as_deref());
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 32] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 33] {
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
             &self.requests,
@@ -121,6 +123,7 @@ impl<'a> Attempts<'a> {
             &self.money,
             &self.prices,
             &self.tiers,
+            &self.classes,
         ]
     }
 }

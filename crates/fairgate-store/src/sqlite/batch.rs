@@ -120,6 +120,7 @@ impl<'a> Batch<'a> {
                 signed(attempt.money.0),
                 attempt.price,
                 attempt.tier,
+                attempt.class,
             ],
         )?;
         Ok(rows > 0)

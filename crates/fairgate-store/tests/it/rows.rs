@@ -48,6 +48,7 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         money: MicroUnits::ZERO,
         price: None,
         tier: 0,
+        class: None,
     }
 }
 

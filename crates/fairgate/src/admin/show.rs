@@ -48,6 +48,7 @@ enum By {
     Day,
     Hour,
     Tier,
+    Class,
 }
 
 impl By {
@@ -64,6 +65,7 @@ impl By {
             Self::Day => "day",
             Self::Hour => "hour",
             Self::Tier => "tier",
+            Self::Class => "class",
         }
     }
 }

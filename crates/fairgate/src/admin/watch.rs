@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::audit::to_the_second;
-use super::{Common, escaped, text};
+use super::{Common, escaped, span, text};
 use crate::output::Output;
 use crate::table::{Cell, Table};
 
@@ -80,6 +80,10 @@ fn told(live: &Value) -> Result<String> {
             text(pool, "global_queued"),
             text(pool, "algorithm")
         )?;
+        if let Some(classes) = classes(pool) {
+            classes.write(&mut out)?;
+            writeln!(out)?;
+        }
         shares(pool).write(&mut out)?;
         for line in outside(pool) {
             writeln!(out, "{line}")?;
@@ -131,10 +135,7 @@ fn shares(pool: &Value) -> Table {
     let mut table = Table::new(headings);
     for (name, flow) in flows(pool) {
         let number = |field: &str| Cell::Number(text(flow, field));
-        let percent = |field: &str| {
-            let part = flow.get(field).and_then(Value::as_f64);
-            Cell::Number(part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0)))
-        };
+        let percent = |field: &str| Cell::Number(percent(flow, field));
         let mut row = vec![
             Cell::Text(name),
             number("weight"),
@@ -150,6 +151,49 @@ fn shares(pool: &Value) -> Table {
         table.row(row);
     }
     table
+}
+
+/// The policy classes of a pool, where it has any. Deficits are for deficit round robin only.
+fn classes(pool: &Value) -> Option<Table> {
+    let classes = pool["classes"].as_array().filter(|classes| !classes.is_empty())?;
+    let has_deficits = classes.iter().any(|class| !class["deficit_tokens"].is_null());
+    let mut headings = vec![
+        "class",
+        if has_deficits { "quantum" } else { "weight" },
+        "share",
+        "in flight",
+        "waiting",
+        "oldest wait",
+        "got tokens",
+        "due tokens",
+        "difference",
+        "bound",
+    ];
+    headings.extend(has_deficits.then_some("deficit"));
+    let mut table = Table::new(headings);
+    for class in classes {
+        let number = |field: &str| Cell::Number(text(class, field));
+        let mut row = vec![
+            Cell::Text(text(class, "name")),
+            number("weight"),
+            Cell::Number(percent(class, "weight_share")),
+            number("in_flight"),
+            number("queued"),
+            Cell::Number(span(class, "oldest_wait_us")),
+            number("got_tokens"),
+            number("due_tokens"),
+            Cell::Number(difference(class)),
+            number("bound_tokens"),
+        ];
+        row.extend(has_deficits.then(|| number("deficit_tokens")));
+        table.row(row);
+    }
+    Some(table)
+}
+
+fn percent(flow: &Value, field: &str) -> String {
+    let part = flow.get(field).and_then(Value::as_f64);
+    part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0))
 }
 
 /// Got less due, with its sign, and a mark where it is outside its bound.

@@ -104,9 +104,14 @@ impl<'p> In<'p, Read> {
 }
 
 impl<'p> In<'p, Routed> {
-    /// It is expected to use this, which is `estimate` in charged tokens.
-    pub(in crate::forward) fn accept(self, expected: Expected, estimate: u64) -> In<'p, Accepted> {
-        self.step_to(|routed| routed.accepted(expected, estimate))
+    /// It is expected to use this, which is `estimate` in charged tokens, and will be queued in this class.
+    pub(in crate::forward) fn accept(
+        self,
+        expected: Expected,
+        estimate: u64,
+        class: Option<Arc<str>>,
+    ) -> In<'p, Accepted> {
+        self.step_to(|routed| routed.accepted(expected, estimate, class))
     }
 }
 

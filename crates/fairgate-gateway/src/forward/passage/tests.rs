@@ -162,7 +162,7 @@ fn routed(read: In<'_, Read>) -> In<'_, Routed> {
 
 fn accepted(routed: In<'_, Routed>) -> In<'_, Accepted> {
     let expected = Expected { input: INPUT, input_max: INPUT, output: 50, output_max: None };
-    routed.accept(expected, ESTIMATE)
+    routed.accept(expected, ESTIMATE, None)
 }
 
 fn counted(accepted: In<'_, Accepted>) -> In<'_, Counted> {

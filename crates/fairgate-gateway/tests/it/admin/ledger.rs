@@ -41,6 +41,7 @@ fn row(request: &str, tenant: &str, charged: u64) -> Attempt {
         money: MicroUnits(7_250),
         price: Some("price-1".into()),
         tier: 1,
+        class: Some("chat".into()),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use serde_json::{Value, json};
 
@@ -91,6 +93,67 @@ async fn a_divided_pool_shows_its_slots() {
     assert_eq!(view["algorithm"], "share by group in slots, share by tenant");
     assert_eq!(find(&view["groups"], "name", "big")["slot_cap"], 7);
     assert_eq!(find(&view["groups"], "name", "small")["slot_cap"], 1);
+}
+
+/// One slot: a request of one class runs after another one of it, and one of the other class waits. The live view's classes,
+/// and the metrics.
+async fn classes(policy: &str) -> (Value, String) {
+    let it = Fixture::with(|config| {
+        config.pools[0].capacity = 1;
+        config.pools[0].policy = fairgate_journal::parse_policy(policy).expect("a policy");
+    })
+    .await;
+    let submit = |id: &str, class: &str| {
+        let attributes = Attributes::none().with(Attribute::Class, class);
+        let submit = Submit { attributes, cost: Some(Tokens(100)), ..Submit::new(id) };
+        let gate = it.app().pools.all()[0].gate.clone();
+        tokio::spawn(async move { gate.admit(submit).await.expect("a permit") })
+    };
+    submit("c1", "chat").await.expect("granted").settle(Tokens(150));
+    let _flies = submit("c2", "chat").await.expect("granted");
+    let waits = submit("b1", "batch");
+    it.until(1, 1).await;
+    let view = it.get("/api/v1/fairshare/live").await.expect(200)["classes"].clone();
+    let metrics = it.get("/metrics").await.text;
+    waits.abort();
+    (view, metrics)
+}
+
+#[tokio::test]
+async fn classes_have_rows_of_their_own() {
+    let (view, metrics) = classes(
+        r#"{"share":{"by":"class","classes":[
+            {"name":"chat","weight":4,"inside":{"share":{"by":"tenant"}}},{"name":"batch","weight":1}]}}"#,
+    )
+    .await;
+    let (chat, batch) = (find(&view, "name", "chat"), find(&view, "name", "batch"));
+    assert_eq!((&chat["weight"], &batch["weight"]), (&json!(4), &json!(1)));
+    assert_eq!((&chat["in_flight"], &chat["queued"]), (&json!(1), &json!(0)));
+    assert_eq!((&batch["in_flight"], &batch["queued"]), (&json!(0), &json!(1)));
+    assert_eq!((&chat["weight_share"], &batch["weight_share"]), (&json!(0.8), &json!(0.2)));
+    assert_eq!((&chat["got_tokens"], &batch["got_tokens"]), (&json!(250), &json!(0)));
+    assert_eq!(chat["oldest_wait_us"], json!(null));
+    assert!(batch["oldest_wait_us"].is_u64(), "{batch}");
+    assert_eq!(chat["deficit_tokens"], json!(null), "there is no deficit in share");
+    for line in [
+        r#"fairgate_class_in_flight_requests{pool="sim",class="chat"} 1"#,
+        r#"fairgate_class_got_tokens{pool="sim",class="chat"} 250"#,
+    ] {
+        assert!(metrics.contains(line), "no {line}");
+    }
+}
+
+#[tokio::test]
+async fn classes_of_deficit_round_robin_show_their_deficit() {
+    let (view, _) = classes(
+        r#"{"drr":{"by":"class","classes":[{"name":"chat","quantum":1000},{"name":"batch","quantum":250}]}}"#,
+    )
+    .await;
+    let (chat, batch) = (find(&view, "name", "chat"), find(&view, "name", "batch"));
+    // Each time its queue became empty, its credit was lost.
+    assert_eq!((&chat["weight"], &chat["deficit_tokens"]), (&json!(1000), &json!(0)));
+    assert_eq!((&batch["weight"], &batch["deficit_tokens"]), (&json!(250), &json!(0)));
+    assert_eq!(batch["queued"], 1);
 }
 
 #[tokio::test]

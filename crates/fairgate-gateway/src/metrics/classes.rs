@@ -1,0 +1,73 @@
+//! What the policy classes of the pools look like when somebody scrapes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::fairness::NodeFairness;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::instruments::ClassLabels;
+use super::scrape::whole;
+
+/// Of how many classes of a pool gauges are shown. A policy lists far fewer.
+const CLASSES_SHOWN: usize = 100;
+
+type Gauges = Family<ClassLabels, Gauge>;
+
+/// Gauges of each class of each pool.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    in_flight: Gauges,
+    queued: Gauges,
+    got: Gauges,
+    due: Gauges,
+}
+
+/// What the flows of one class come to, wherever in the tree they are.
+#[derive(Default)]
+struct Sum {
+    in_flight: u64,
+    queued: u64,
+    got: i128,
+    due: Option<i128>,
+}
+
+impl Classes {
+    pub(super) fn look_at(&self, pool: &Arc<str>, nodes: &[NodeFairness]) {
+        let mut classes: BTreeMap<&Arc<str>, Sum> = BTreeMap::new();
+        let nodes = nodes.iter().filter(|node| node.by == Attribute::Class);
+        for flow in nodes.flat_map(|node| &node.flows) {
+            let sum = classes.entry(&flow.name).or_default();
+            sum.in_flight += u64::from(flow.in_flight);
+            sum.queued += u64::from(flow.waiting);
+            sum.got = sum.got.saturating_add(flow.got);
+            let due = flow.due.map(|due| due.tokens.saturating_add(sum.due.unwrap_or(0)));
+            sum.due = due.or(sum.due);
+        }
+        for (class, sum) in classes.into_iter().take(CLASSES_SHOWN) {
+            let labels = ClassLabels { pool: pool.clone(), class: class.clone() };
+            self.in_flight.get_or_create(&labels).set(whole(sum.in_flight));
+            self.queued.get_or_create(&labels).set(whole(sum.queued));
+            self.got.get_or_create(&labels).set(whole(sum.got));
+            if let Some(due) = sum.due {
+                self.due.get_or_create(&labels).set(whole(due));
+            }
+        }
+    }
+
+    pub(super) fn register_in(self, to: &mut Registry) {
+        let requests = || Unit::Other("requests".to_owned());
+        let tokens = || Unit::Other("tokens".to_owned());
+        let help = "How many requests of a policy class are in flight";
+        to.register_with_unit("class_in_flight", help, requests(), self.in_flight);
+        let help = "How many requests of a policy class wait";
+        to.register_with_unit("class_queued", help, requests(), self.queued);
+        let help = "What a policy class was served";
+        to.register_with_unit("class_got", help, tokens(), self.got);
+        let help = "What that class was due by its weight or quantum";
+        to.register_with_unit("class_due", help, tokens(), self.due);
+    }
+}
