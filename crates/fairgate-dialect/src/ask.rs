@@ -59,6 +59,8 @@ pub(crate) struct Places {
     /// Right after the opening brace.
     pub(crate) inside: usize,
     pub(crate) model: Range<usize>,
+    /// The `prompt` of a completion.
+    pub(crate) prompt: Option<Range<usize>>,
     pub(crate) caps: Vec<Cap>,
     pub(crate) floors: Vec<Floor>,
     /// The members that are not read here, in order.
@@ -163,6 +165,7 @@ impl Ask {
                 body_bytes: body.len(),
                 inside: members.inside,
                 model: members.of(Field::Model).unwrap_or_default(),
+                prompt: members.of(Field::Prompt),
                 caps,
                 floors: members.floors(text)?,
                 others: members.others,

@@ -15,7 +15,7 @@ const BLOB_BYTES_MIN: usize = 1024;
 const BLOB_LOOK_BYTES: usize = 256;
 /// An image costs a model something, but not by the byte: it counts as if it had at most this many bytes of text, about
 /// a thousand tokens.
-const BLOB_TEXT_BYTES: usize = 4096;
+pub(crate) const BLOB_TEXT_BYTES: usize = 4096;
 
 /// Why a text is not a JSON document, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,11 @@ impl<'a> Scanner<'a> {
     /// At the beginning of a text.
     pub(crate) fn new(text: &'a str) -> Self {
         Self { text: text.as_bytes(), at: 0, blob_bytes: 0, in_file: false }
+    }
+
+    /// Somewhere in a text that was read to its end before.
+    pub(crate) fn within(text: &'a [u8], at: usize) -> Self {
+        Self { text, at, blob_bytes: 0, in_file: false }
     }
 
     /// Where it stands: the offset of the byte that it will read next.
@@ -187,10 +192,15 @@ impl<'a> Scanner<'a> {
         }
         let inner = start..self.at;
         self.at += 1;
-        if self.in_file && inner.len() >= BLOB_BYTES_MIN && is_blob(&self.text[inner.clone()]) {
+        if self.is_file(&inner) {
             self.blob_bytes += inner.len().saturating_sub(BLOB_TEXT_BYTES);
         }
         Ok(Quoted { inner, escaped })
+    }
+
+    /// Whether the string that was read last carries a file.
+    pub(crate) fn is_file(&self, string: &Range<usize>) -> bool {
+        self.in_file && string.len() >= BLOB_BYTES_MIN && is_blob(&self.text[string.clone()])
     }
 
     fn escape(&mut self) -> Result<(), Fault> {
@@ -208,7 +218,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), Fault> {
+    pub(crate) fn number(&mut self) -> Result<(), Fault> {
         if self.text.get(self.at) == Some(&b'-') {
             self.at += 1;
         }

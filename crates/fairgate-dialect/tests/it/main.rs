@@ -9,4 +9,5 @@ mod limits_properties;
 mod limits_refusals;
 mod meter;
 mod meter_properties;
+mod prompt;
 mod recorded;

@@ -1,0 +1,245 @@
+//! What one worker is believed to hold: blocks in order of last use, the least recent goes first.
+//!
+//! A chain is moved to the front so that its first block is the most recent. Hence a block is always at least as recent as
+//! those that extend it, evicting from the back never leaves a block without the blocks before it, and what is held of a chain is
+//! always its beginning.
+
+use hashbrown::HashTable;
+
+use crate::route::Evidence;
+
+const NONE: u32 = u32::MAX;
+
+/// The most blocks of one worker: places in the list are 32 bits wide.
+pub(crate) const BLOCKS_MAX: usize = (u32::MAX - 1) as usize;
+
+struct Node {
+    block: u64,
+    /// When it was last routed to or reported.
+    touched: u64,
+    /// When an answer last showed that the engine had read it; 0 for never.
+    confirmed: u64,
+    /// Towards the most recent.
+    newer: u32,
+    /// Towards the least recent; in a free node, the next free one.
+    older: u32,
+}
+
+/// Blocks, most recent first.
+pub(crate) struct Holdings {
+    nodes: Vec<Node>,
+    by_block: HashTable<u32>,
+    newest: u32,
+    oldest: u32,
+    free: u32,
+    capacity: usize,
+}
+
+/// How a chain is used.
+#[derive(Clone, Copy)]
+pub(crate) enum Use {
+    /// A request was sent: the engine will hold it soon.
+    Sent,
+    /// An answer came: the engine has read it.
+    Answered,
+}
+
+impl Holdings {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            by_block: HashTable::new(),
+            newest: NONE,
+            oldest: NONE,
+            free: NONE,
+            capacity,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_block.len()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// All blocks, in no order that means anything.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut at = self.newest;
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(at as usize)?;
+            at = node.older;
+            Some(node.block)
+        })
+    }
+
+    /// Another capacity; `gone` gets what has no place any more.
+    pub(crate) fn resize(&mut self, capacity: usize, gone: &mut impl FnMut(u64)) {
+        self.capacity = capacity;
+        while self.len() > capacity {
+            self.evict(gone);
+        }
+        // Not at every small change: this takes time in proportion to what is held.
+        if self.nodes.len() > capacity + capacity / 2 {
+            self.compact();
+        }
+    }
+
+    /// Gives the memory of free nodes back.
+    fn compact(&mut self) {
+        let mut compact = Self::new(self.capacity);
+        compact.nodes.reserve_exact(self.len());
+        let mut at = self.newest;
+        let mut last = NONE;
+        while let Some(&Node { block, touched, confirmed, older, .. }) = self.nodes.get(at as usize)
+        {
+            let node = Node { block, touched, confirmed, newer: NONE, older: NONE };
+            last = compact.append(node, last);
+            at = older;
+        }
+        *self = compact;
+    }
+
+    /// Puts a new node right behind another, or in front of all.
+    fn append(&mut self, node: Node, newer: u32) -> u32 {
+        let block = node.block;
+        let at = self.place(node);
+        self.by_block.insert_unique(block, at, |&at| self.nodes[at as usize].block);
+        self.link_after(newer, at);
+        at
+    }
+
+    /// What answers have shown to be held of a chain.
+    pub(crate) fn evidence(&self, blocks: &[u64]) -> Vec<Evidence> {
+        let mut evidence: Vec<Evidence> = Vec::new();
+        let held = blocks.iter().map_while(|&block| self.find(block));
+        let times = held.map(|at| self.nodes[at as usize].confirmed);
+        for (number, confirmed) in times.take_while(|&confirmed| confirmed > 0).enumerate() {
+            match evidence.last_mut() {
+                Some(part) if part.confirmed == confirmed => part.end = number + 1,
+                _ => evidence.push(Evidence { end: number + 1, confirmed }),
+            }
+        }
+        evidence
+    }
+
+    /// From `now` on the beginning of this chain is the most recent, as far as there is room. `came` gets the blocks that were not
+    /// held, `gone` those that left for them.
+    pub(crate) fn touch(
+        &mut self,
+        blocks: &[u64],
+        now: u64,
+        how: Use,
+        came: &mut impl FnMut(u64),
+        gone: &mut impl FnMut(u64),
+    ) {
+        let blocks = &blocks[..blocks.len().min(self.capacity)];
+        let mut last = NONE;
+        for (number, &block) in blocks.iter().enumerate() {
+            let known = self.find(block);
+            let Some(at) = known else {
+                self.add(&blocks[number..], last, now, how, came, gone);
+                return;
+            };
+            self.unlink(at);
+            self.link_after(last, at);
+            let node = &mut self.nodes[at as usize];
+            node.touched = now;
+            if matches!(how, Use::Answered) {
+                node.confirmed = now;
+            }
+            last = at;
+        }
+    }
+
+    /// Forgets everything that was last used at `time` or before.
+    pub(crate) fn forget_until(&mut self, time: u64, gone: &mut impl FnMut(u64)) {
+        while self.nodes.get(self.oldest as usize).is_some_and(|node| node.touched <= time) {
+            self.evict(gone);
+        }
+    }
+
+    /// Adds blocks that are not held, right behind one that is. None of the chain can be evicted meanwhile: all of it fits, and
+    /// everything else is older.
+    fn add(
+        &mut self,
+        blocks: &[u64],
+        mut last: u32,
+        now: u64,
+        how: Use,
+        came: &mut impl FnMut(u64),
+        gone: &mut impl FnMut(u64),
+    ) {
+        let confirmed = match how {
+            Use::Sent => 0,
+            Use::Answered => now,
+        };
+        for &block in blocks {
+            if self.len() == self.capacity {
+                self.evict(gone);
+            }
+            let node = Node { block, touched: now, confirmed, newer: NONE, older: NONE };
+            last = self.append(node, last);
+            came(block);
+        }
+    }
+
+    fn evict(&mut self, gone: &mut impl FnMut(u64)) {
+        let at = self.oldest;
+        let block = self.nodes[at as usize].block;
+        self.unlink(at);
+        if let Ok(entry) = self.by_block.find_entry(block, |&other| other == at) {
+            entry.remove();
+        }
+        self.nodes[at as usize].older = self.free;
+        self.free = at;
+        gone(block);
+    }
+
+    fn find(&self, block: u64) -> Option<u32> {
+        self.by_block.find(block, |&at| self.nodes[at as usize].block == block).copied()
+    }
+
+    /// A place for a node: one that is free, or a new one. The list never grows past the capacity.
+    fn place(&mut self, node: Node) -> u32 {
+        if self.free != NONE {
+            let at = self.free;
+            self.free = self.nodes[at as usize].older;
+            self.nodes[at as usize] = node;
+            return at;
+        }
+        if self.nodes.len() == self.nodes.capacity() {
+            let more = self.nodes.len().max(16).min(self.capacity - self.nodes.len());
+            self.nodes.reserve_exact(more);
+        }
+        self.nodes.push(node);
+        u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Node { newer, older, .. } = self.nodes[at as usize];
+        match self.nodes.get_mut(newer as usize) {
+            Some(node) => node.older = older,
+            None => self.newest = older,
+        }
+        match self.nodes.get_mut(older as usize) {
+            Some(node) => node.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    /// Puts a node right behind another, or in front of all.
+    fn link_after(&mut self, newer: u32, at: u32) {
+        let older = match self.nodes.get_mut(newer as usize) {
+            Some(node) => std::mem::replace(&mut node.older, at),
+            None => std::mem::replace(&mut self.newest, at),
+        };
+        match self.nodes.get_mut(older as usize) {
+            Some(node) => node.newer = at,
+            None => self.oldest = at,
+        }
+        let node = &mut self.nodes[at as usize];
+        (node.newer, node.older) = (newer, older);
+    }
+}
