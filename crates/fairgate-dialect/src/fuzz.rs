@@ -31,7 +31,7 @@ pub fn ask(data: &[u8]) {
         model: (changes & 1 != 0).then_some("up\"stream"),
         max_tokens: (changes & 2 != 0).then_some(u64::from(cap)),
         ask_usage: changes & 4 != 0,
-        strip: &[],
+        ..Changes::default()
     };
     check_ask(route, body, changes);
 }

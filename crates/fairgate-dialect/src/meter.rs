@@ -129,6 +129,15 @@ impl Meter {
         }
     }
 
+    /// Whether the upstream has said how much of the input was cached, none included. Some never say.
+    pub fn says_cached(&self) -> bool {
+        match &self.body {
+            Body::Json(body) => body.says_cached(),
+            Body::Sse(stream) => stream.says_cached(),
+            Body::Opaque { .. } => false,
+        }
+    }
+
     /// What to charge if the answer ends here, properly or because the caller left.
     pub fn measured(&self) -> Measured {
         match &self.body {

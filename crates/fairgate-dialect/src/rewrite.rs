@@ -17,6 +17,9 @@ pub struct Changes<'a> {
     pub max_tokens: Option<u64>,
     /// Asks for usage in a stream (`stream_options.include_usage`), where the dialect needs asking.
     pub ask_usage: bool,
+    /// Text under which the upstream keeps what it caches of the prompt apart (`cache_salt`). A caller's own must be taken
+    /// out.
+    pub cache_salt: Option<&'a str>,
     /// Members to take out, by their numbers in [`Ask::other_members`], in order.
     pub strip: &'a [usize],
 }
@@ -58,6 +61,9 @@ impl Ask {
                 Some(options) => ask_usage(options, &mut splices),
                 None => fresh += "\"stream_options\":{\"include_usage\":true},",
             }
+        }
+        if let Some(salt) = changes.cache_salt {
+            fresh += &format!("\"cache_salt\":{},", serde_json::Value::from(salt));
         }
         // The model is there, so something always follows what is put in front.
         if !fresh.is_empty() {

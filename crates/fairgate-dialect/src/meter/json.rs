@@ -39,6 +39,10 @@ impl Body {
         self.tally.so_far(self.text_to_add())
     }
 
+    pub(super) fn says_cached(&self) -> bool {
+        self.tally.says_cached()
+    }
+
     pub(super) fn measured(&self) -> Measured {
         let complete = self.document.is_done() && !self.document.found().error;
         self.tally.measured(self.text_to_add(), complete)

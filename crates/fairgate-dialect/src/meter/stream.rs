@@ -141,6 +141,10 @@ impl Stream {
         self.tally.so_far(self.unjudged_text())
     }
 
+    pub(super) fn says_cached(&self) -> bool {
+        self.tally.says_cached()
+    }
+
     pub(super) fn measured(&self) -> Measured {
         self.tally.measured(self.unjudged_text(), self.ended && !self.failed)
     }

@@ -161,6 +161,11 @@ impl Tally {
         Measured { usage: self.usage(more_text_bytes), reported, complete }
     }
 
+    /// Whether the last believable report says what was cached.
+    pub(super) fn says_cached(&self) -> bool {
+        self.report.inputs().is_some() && self.report.cached.or(self.report.cache_read).is_some()
+    }
+
     fn usage(&self, more_text_bytes: u64) -> Usage {
         let (input, cached) = self.report.inputs().unwrap_or((self.input_estimate, 0));
         let mut since = self.since;

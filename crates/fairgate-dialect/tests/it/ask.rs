@@ -239,11 +239,24 @@ fn errors_never_quote_the_body() {
 fn only_the_bytes_of_changed_fields_change() {
     let body =
         r#" {"z": 1e5,  "model" : "alias","messages":[ ],"max_tokens":  900 , "stream":true}  "#;
-    let all =
-        Changes { model: Some("real/\"m\""), max_tokens: Some(256), ask_usage: true, strip: &[] };
+    let all = Changes {
+        model: Some("real/\"m\""),
+        max_tokens: Some(256),
+        ask_usage: true,
+        ..Changes::default()
+    };
     assert_eq!(
         changed(CHAT, body, all),
         r#" {"stream_options":{"include_usage":true},"z": 1e5,  "model" : "real/\"m\"","messages":[ ],"max_tokens":  256 , "stream":true}  "#
+    );
+}
+
+#[test]
+fn a_cache_salt_is_put_in_front() {
+    let changes = Changes { cache_salt: Some("a\"b"), ..Changes::default() };
+    assert_eq!(
+        changed(CHAT, r#"{"model":"m","messages":[]}"#, changes),
+        r#"{"cache_salt":"a\"b","model":"m","messages":[]}"#
     );
 }
 
@@ -253,7 +266,8 @@ fn a_body_without_changes_is_the_very_same() {
         br#"{"model":"m","max_tokens":5,"stream":true,"stream_options":{"include_usage":true}}"#,
     );
     let ask = Ask::read(CHAT, &body).unwrap();
-    let same = Changes { model: Some("m"), max_tokens: Some(5), ask_usage: true, strip: &[] };
+    let same =
+        Changes { model: Some("m"), max_tokens: Some(5), ask_usage: true, ..Changes::default() };
     for changes in [Changes::default(), same] {
         assert_eq!(ask.changed(CHAT, body.clone(), changes).as_ptr(), body.as_ptr());
     }

@@ -111,7 +111,7 @@ proptest! {
     #[test]
     fn changes_change_nothing_else(route in route(), body in body(), changes in changes()) {
         let (model, max_tokens, ask_usage) = &changes;
-        let changes = Changes { model: model.as_deref(), max_tokens: *max_tokens, ask_usage: *ask_usage, strip: &[] };
+        let changes = Changes { model: model.as_deref(), max_tokens: *max_tokens, ask_usage: *ask_usage, ..Changes::default() };
         prop_assert!(Ask::read(route, body.as_bytes()).is_ok(), "{}", body);
         check_ask(route, body.as_bytes(), changes);
     }
@@ -127,7 +127,7 @@ proptest! {
             let place = place.index(body.len());
             body[place] = byte;
         }
-        check_ask(route, &body, Changes { model: Some("n"), max_tokens: Some(3), ask_usage: true, strip: &[] });
+        check_ask(route, &body, Changes { model: Some("n"), max_tokens: Some(3), ask_usage: true, ..Changes::default() });
     }
 
     #[test]

@@ -27,6 +27,20 @@ fn usage_of(usage: &str) -> (Usage, bool) {
 }
 
 #[test]
+fn none_cached_is_told_from_nothing_said() {
+    let says = |usage: &str| {
+        let mut meter = chat(false);
+        pass(&mut meter, &format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n"));
+        meter.says_cached()
+    };
+    assert!(!says(r#"{"prompt_tokens":9,"completion_tokens":2}"#));
+    assert!(!says(r#"{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":null}"#));
+    assert!(says(
+        r#"{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":0}}"#
+    ));
+}
+
+#[test]
 fn recorded_answers_are_measured() {
     for recorded in ALL {
         let mut meter = Meter::new(recorded.route, recorded.framing, false, 1000);
