@@ -132,8 +132,11 @@ pub struct UpstreamConfig {
     pub credential: Option<Credential>,
     /// What it calls models, by the names that clients use: see [`UpstreamConfig::model_name`].
     pub aliases: BTreeMap<String, String>,
-    /// How many requests it takes at once; any number where absent. Stated, it works for one pool only.
+    /// How many requests it takes at once; any number where absent. Stated, it works for one pool only. With `auto_slots`
+    /// this is where it begins.
     pub slots: Option<u64>,
+    /// How its slots follow its engine; they are fixed where absent.
+    pub auto_slots: Option<AutoSlots>,
     /// 0 is an own worker (default); from 1 on a hosted one, which is used only when no place of a lower tier is open. A
     /// hosted one states its slots.
     pub tier: u32,
@@ -141,6 +144,14 @@ pub struct UpstreamConfig {
     pub timeouts: UpstreamTimeouts,
     /// How its health is asked; not at all where absent.
     pub health: Option<HealthConfig>,
+    /// How its engine's metrics are read; not at all where absent.
+    pub metrics: Option<MetricsConfig>,
+    /// Its name stands for many addresses, each a worker of its own; it is one worker where absent.
+    pub discover: Option<DiscoverConfig>,
+    /// Where it is connected to instead of the host of `url`. No option: each discovered address has one.
+    pub connect_to: Option<SocketAddr>,
+    /// The upstream of the file that it was made from, where it was discovered or added while the gateway runs. No option.
+    pub made_from: Option<String>,
     /// When it is left alone for a while.
     pub breaker: BreakerConfig,
     /// A PEM file of certificate authorities to trust instead of the usual ones.
@@ -184,6 +195,11 @@ impl UpstreamConfig {
     pub fn model_name<'a>(&'a self, model: &'a ModelConfig) -> &'a str {
         let own = self.aliases.get(&model.name);
         own.or(model.upstream_name.as_ref()).unwrap_or(&model.name)
+    }
+
+    /// Its name in the file: its own, or that of the upstream that it was made from.
+    pub fn name_in_file(&self) -> &str {
+        self.made_from.as_ref().unwrap_or(&self.name)
     }
 
     /// What goes before a request's path: the path of `url` without a slash at its end, so often nothing.
@@ -259,6 +275,45 @@ pub struct HealthConfig {
     pub healthy_after: u32,
 }
 
+/// How an upstream's slots follow its engine: up while all are busy and the engine's own queue is empty, down while that queue
+/// is not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoSlots {
+    /// The most slots (default 256); the least is 1.
+    pub most: u64,
+}
+
+/// How an engine's metrics are read: vLLM, SGLang and llama.cpp are told apart by the names of their metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// The path, after that of the upstream's url (default `/metrics`).
+    pub path: String,
+    /// How often (default 1 s). A reading may take as long, and at most 5 s.
+    pub every: Duration,
+    /// When the engine counts as overloaded.
+    pub overload: OverloadConfig,
+}
+
+/// When an engine counts as overloaded: it takes nothing new until it is below again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverloadConfig {
+    /// Where more than this many requests wait in the engine's own queue; never where absent.
+    pub waiting: Option<u64>,
+    /// Where more than this part of its cache is in use, in thousandths; never where absent.
+    pub cache_milli: Option<u64>,
+}
+
+/// A name of many addresses, such as a headless service: addresses come and go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoverConfig {
+    /// The name that is looked up (default: the host of `url`).
+    pub dns: String,
+    /// The port at each address (default: that of `url`).
+    pub port: u16,
+    /// How often it is looked up (default 5 s).
+    pub every: Duration,
+}
+
 /// When an upstream is left alone for a while because requests fail on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
@@ -275,6 +330,8 @@ pub struct PoolConfig {
     pub name: String,
     /// How many requests may be in flight at once (default: the sum of the workers' slots, where all state theirs).
     pub capacity: u64,
+    /// Whether `capacity` is the sum of the workers' slots, and follows it when workers or their slots change.
+    pub follows_slots: bool,
     /// Who goes next. Default: share by group, then tenant, then key. Agents and sessions, which clients name
     /// themselves, share only below a tenant or a key.
     pub policy: Policy,

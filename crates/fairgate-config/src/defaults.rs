@@ -50,6 +50,11 @@ pub(crate) const HEALTH_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const UNHEALTHY_AFTER: u32 = 3;
 pub(crate) const HEALTHY_AFTER: u32 = 1;
+pub(crate) const AUTO_SLOTS_FIRST: u64 = 8;
+pub(crate) const AUTO_SLOTS_MOST: u64 = 256;
+pub(crate) const METRICS_PATH: &str = "/metrics";
+pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const DISCOVER_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const BREAKER: BreakerConfig =
     BreakerConfig { failures: 5, open_for: Duration::from_secs(10) };
 pub(crate) const IDLE_CONNECTIONS_MAX: usize = 64;

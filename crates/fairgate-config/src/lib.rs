@@ -39,12 +39,13 @@ mod values;
 mod yaml;
 
 pub use config::{
-    AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
-    HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure,
-    PoolConfig, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
-    UpstreamTimeouts,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
+    Dialects, DiscoverConfig, HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig,
+    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, QuotaConfig, Secret,
+    StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};
+pub use read::{check_name, parse_base_url};
 pub use reload::{Change, Concerned, Plan, Reload};
 pub use rules::{REFUSED_FIELDS, Rule, Rules, STRIPPED_FIELDS, STRIPPED_HEADERS};

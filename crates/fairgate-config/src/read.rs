@@ -1,5 +1,6 @@
 //! From the tree of a file to the checked [`Config`].
 
+mod engine;
 mod gateway;
 mod policy;
 mod pool;
@@ -28,6 +29,7 @@ use crate::yaml::{self, Flaw, Node};
 
 pub(crate) use self::gateway::default_store;
 pub(crate) use self::policy::default_policy;
+pub use self::url::parse_base_url;
 
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -166,11 +168,22 @@ fn check_aliases(upstreams: &[Upstream<'_>], pools: &[Pool]) {
 /// A name that can be a folder, a label and part of a path: letters, digits, `-`, `_` and `.`.
 fn name(field: Field<'_>) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
+    match check_name(text) {
+        Ok(()) => Some(text.to_owned()),
+        Err(problem) => field.wrong(problem),
+    }
+}
+
+/// Whether an upstream or a pool may be called so.
+///
+/// # Errors
+/// Says what a name must be.
+pub fn check_name(text: &str) -> Result<(), &'static str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
     match starts && text.len() <= 64 && text.chars().all(fits) {
-        true => Some(text.to_owned()),
-        false => field.wrong(
+        true => Ok(()),
+        false => Err(
             "must be a name of 1 to 64 letters, digits, -, _ and ., that starts with a letter or digit",
         ),
     }

@@ -33,6 +33,7 @@ mod requests;
 mod story;
 mod tenants;
 mod usage;
+mod workers;
 
 use std::sync::Arc;
 
@@ -79,6 +80,13 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/pools/{pool}", get(pools::show))
         .route("/api/v1/pools/{pool}/hold", post(pools::hold))
         .route("/api/v1/pools/{pool}/resume", post(pools::resume))
+        .route("/api/v1/pools/{pool}/workers", get(workers::list).post(workers::add))
+        .route(
+            "/api/v1/pools/{pool}/workers/{worker}",
+            axum::routing::patch(workers::patch).delete(workers::remove),
+        )
+        .route("/api/v1/pools/{pool}/workers/{worker}/drain", post(workers::drain))
+        .route("/api/v1/pools/{pool}/workers/{worker}/undrain", post(workers::undrain))
         .route("/api/v1/config/reload", post(config::reload))
         .route("/api/v1/fairshare/live", get(fairshare::live))
         .route("/api/v1/fairshare/live/stream", get(fairshare::stream))

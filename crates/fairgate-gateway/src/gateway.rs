@@ -199,6 +199,7 @@ impl Gateway {
         listening.push(tokio::spawn(sync::follow(app.clone())));
         listening.push(tokio::spawn(retention::keep(app.clone())));
         listening.push(tokio::spawn(pools::keep_learned(app.clone())));
+        listening.push(tokio::spawn(pools::follow_names(app.clone())));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;
@@ -232,7 +233,7 @@ impl Gateway {
         let _one = self.reloading.lock().await;
         let plan = Reload::plan(&self.app.config.load(), &next)?;
         let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
-        let prepared = self.app.pools.prepare(&next)?;
+        let prepared = self.app.pools.prepare(&next).await?;
         if self.app.config.load().prices != next.prices {
             keep_prices(&self.app.store, &next.prices).await?;
         }

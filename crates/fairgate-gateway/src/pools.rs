@@ -1,31 +1,59 @@
 //! The pools and their upstreams, by model.
 
+mod discover;
 mod gates;
 mod handle;
+mod kept;
 mod names;
 mod prepare;
 mod remembered;
 mod reporter;
+mod roster;
 mod traits;
+mod workers;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairgate_config::{Config, ModelConfig};
+use fairgate_config::{Config, DiscoverConfig, ModelConfig};
+use futures_util::future::join_all;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-pub use self::handle::{PoolHandle, QuotaView, WorkerView};
+pub(crate) use self::discover::follow_names;
+pub use self::discover::{Answer, Resolve};
+pub use self::handle::{EngineView, PoolHandle, QuotaView, WorkerView};
 pub(crate) use self::handle::{Setup, Worker};
 pub use self::prepare::PoolsError;
 pub(crate) use self::remembered::keep as keep_learned;
 pub(crate) use self::reporter::{Left, Rates, Reporter, Stands};
+pub use self::roster::WorkerSource;
+pub(crate) use self::roster::{AddedWorker, Overload};
+pub(crate) use self::workers::{Changed, Removal, WorkerAudit, WorkerError};
+
+use self::discover::SystemResolver;
+use self::roster::Roster;
 
 use crate::upstream::{Account, Watcher};
 
 /// All pools. What is served changes as a whole, on reload.
 pub struct Pools {
     served: ArcSwap<Served>,
+    staff: Arc<Mutex<Staff>>,
+    resolver: OnceLock<Box<dyn Resolve>>,
 }
+
+/// What is served is made of these. Whoever changes one of them holds the lock until it is in force.
+pub(crate) struct Staff {
+    /// The file's configuration.
+    file: Arc<Config>,
+    roster: Roster,
+}
+
+/// How long names are looked up before the gateway starts without their workers.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// What is served at one time.
 #[derive(Default)]
@@ -45,10 +73,37 @@ pub(crate) struct Model {
 impl Pools {
     /// Starts all pools of a configuration. Needs a tokio runtime.
     pub(crate) async fn start(config: &Config) -> Result<Self, PoolsError> {
-        let pools = Self { served: ArcSwap::default() };
-        let prepared = pools.prepare(config)?;
+        let kept = kept::read(&config.data_dir)
+            .map_err(|source| PoolsError::Workers { file: kept::path(&config.data_dir), source })?;
+        let mut roster = Roster { kept, ..Roster::default() };
+        let looks = looked_up(config).into_iter().map(async |(upstream, discover)| {
+            let found = timeout(FIRST_LOOK, SystemResolver.addresses(&discover.dns)).await;
+            Some((upstream, found.ok()?.ok()?))
+        });
+        roster.found = join_all(looks).await.into_iter().flatten().collect();
+        let staff = Staff { file: Arc::new(config.clone()), roster };
+        let pools = Self {
+            served: ArcSwap::default(),
+            staff: Arc::new(Mutex::new(staff)),
+            resolver: OnceLock::new(),
+        };
+        let prepared = pools.prepare(config).await?;
         pools.switch(prepared, config.drain_grace).await;
         Ok(pools)
+    }
+
+    /// Has names looked up by somebody else than the system. The first one stays.
+    pub fn resolve_with(&self, resolver: impl Resolve + 'static) {
+        let _ = self.resolver.set(Box::new(resolver));
+    }
+
+    fn resolver(&self) -> &dyn Resolve {
+        self.resolver.get().map_or(&SystemResolver, |resolver| &**resolver)
+    }
+
+    /// The upstreams whose names are looked up.
+    async fn looked_up(&self) -> Vec<(String, DiscoverConfig)> {
+        looked_up(&self.staff.lock().await.file)
     }
 
     /// All pools, sorted by name.
@@ -84,4 +139,9 @@ impl Pools {
     pub(crate) fn model(&self, name: &str) -> Option<Arc<Model>> {
         self.served.load().models.get(name).cloned()
     }
+}
+
+fn looked_up(config: &Config) -> Vec<(String, DiscoverConfig)> {
+    let named = config.upstreams.iter();
+    named.filter_map(|it| Some((it.name.clone(), it.discover.clone()?))).collect()
 }

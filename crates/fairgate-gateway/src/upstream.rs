@@ -9,28 +9,34 @@ mod complaints;
 mod condition;
 mod connect;
 mod decode;
+mod engine;
 mod failure;
 mod framing;
 mod health;
 mod lane;
 mod lanes;
+mod scrape;
 mod status;
 mod watch;
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fairgate_config::UpstreamConfig;
+use fairgate_config::{OverloadConfig, UpstreamConfig};
 use fairgate_dialect::Dialect;
 use http::header::{AUTHORIZATION, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+};
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::account::{Account, Member, Ticket};
 pub(crate) use self::complaints::Cause;
 pub(crate) use self::condition::{Condition, Epoch, Standing};
+pub(crate) use self::engine::{Engine, EngineHook, EngineSight};
 pub(crate) use self::failure::{Blame, Failure, FailureKind};
 pub(crate) use self::lanes::LaneBody;
 pub(crate) use self::status::StatusClass;
@@ -49,6 +55,8 @@ pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
     pub(crate) config: UpstreamConfig,
     pub(crate) condition: Condition,
+    /// What its engine says of itself.
+    pub(crate) engine: Engine,
     /// The provider's account that it draws on, where it is hosted.
     pub(crate) account: Option<Arc<Account>>,
     complaints: Complaints,
@@ -111,6 +119,7 @@ impl Upstream {
         Ok(Self {
             name: config.name.as_str().into(),
             condition: Condition::new(config.breaker),
+            engine: Engine::new(&config),
             account,
             complaints: Complaints::default(),
             connector,
@@ -161,6 +170,57 @@ impl Upstream {
         if let Some(left_out) = self.complaints.of_request(cause, Instant::now()) {
             tracing::warn!(worker = %self.name, %cause, left_out, "a request failed on an upstream");
         }
+    }
+
+    /// How many requests it takes at once, over all its ranks; any number where absent.
+    pub(crate) fn slots_in_all(&self) -> Option<u64> {
+        self.engine.slots().map(|slots| slots.saturating_mul(engine::ranks(&self.config)))
+    }
+
+    /// Why the last bad health check was bad, in words.
+    pub(crate) fn check_problem(&self) -> Option<String> {
+        self.complaints.last_check().map(|cause| cause.to_string())
+    }
+
+    /// Why the last request failed, in words.
+    pub(crate) fn request_problem(&self) -> Option<String> {
+        self.complaints.last_request().map(|cause| cause.to_string())
+    }
+
+    /// From now on it counts as overloaded by these thresholds.
+    pub(crate) fn judge_by(&self, overload: OverloadConfig) {
+        if self.engine.judge_by(overload) {
+            self.condition.changed.notify_one();
+        }
+    }
+
+    /// Asks for something beside what clients ask for, and reads the answer; no body where it is longer than that.
+    async fn fetch(
+        &self,
+        path: &PathAndQuery,
+        due: Instant,
+        bytes_max: usize,
+    ) -> Result<(StatusCode, Option<Vec<u8>>), FailureKind> {
+        let dialect =
+            if self.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
+        let headers = HeaderMap::new();
+        let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
+        let answer = self.get(question, due).await.map_err(|failure| failure.kind)?;
+        let status = answer.status();
+        let mut body = answer.into_body();
+        let read = async {
+            let mut text = Vec::new();
+            while let Some(chunk) = poll_fn(|cx| body.poll_chunk(cx)).await {
+                let Ok(chunk) = chunk else { return None };
+                if text.len() + chunk.len() > bytes_max {
+                    return None;
+                }
+                text.extend_from_slice(&chunk);
+            }
+            Some(text)
+        };
+        let text = timeout_at(due, read).await.map_err(|_| FailureKind::IdleTimeout)?;
+        Ok((status, text))
     }
 
     /// Asks for something beside what clients ask for. Where a proxy has several servers below paths of its own, only what

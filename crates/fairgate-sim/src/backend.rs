@@ -44,6 +44,11 @@ impl Backend {
         }
     }
 
+    /// When it started, in milliseconds since 1970.
+    pub(crate) fn born_ms(&self) -> u128 {
+        self.born_ms
+    }
+
     pub(crate) fn next_id(&self, route: Route) -> String {
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         format!("{}sim{:x}x{number}", route.id_prefix(), self.born_ms)

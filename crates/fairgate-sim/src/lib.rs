@@ -16,7 +16,8 @@
 //!
 //! # The model
 //! - **Routes**: `POST /v1/chat/completions`, `/v1/completions`, `/v1/embeddings`, `/v1/responses` (OpenAI),
-//!   `/v1/messages`, `/v1/messages/count_tokens` (Anthropic); `GET /v1/models`, `/health`. HTTP/1.1, or HTTP/2 by prior knowledge.
+//!   `/v1/messages`, `/v1/messages/count_tokens` (Anthropic); `GET /v1/models`, `/health`, `/metrics` (in the shape of vLLM's: requests
+//!   running and waiting, the cache's size, the process's start). HTTP/1.1, or HTTP/2 by prior knowledge.
 //! - **Output**: words chosen by the prompt's hash; one word is one token, and each is one event of a stream. A tool call's
 //!   arguments are one token for every four characters. An answer has [`SimOptions::output_tokens`] tokens unless the
 //!   request's own limit is lower.
@@ -67,6 +68,7 @@ mod connection;
 mod dialect;
 mod fault;
 mod flight;
+mod metrics;
 mod options;
 mod prefix_cache;
 mod prompt;

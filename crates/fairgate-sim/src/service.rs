@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::dialect::{Dialect, Refusal, json_response};
 use crate::fault::Mischief;
 use crate::options::Mode;
 use crate::respond::{check_key, read_body, respond};
-use crate::{trivial, wire};
+use crate::{metrics, trivial, wire};
 
 const STEERING_BYTES_MAX: usize = 1024;
 
@@ -35,6 +36,7 @@ pub(crate) async fn serve(
     }
     let told = match path {
         "/health" if get => Ok(health(&backend)),
+        "/metrics" if get => Ok(metrics(&backend)),
         "/v1/models" if get => {
             check_key(request.headers(), &backend.options).map(|()| models(&backend))
         }
@@ -44,7 +46,7 @@ pub(crate) async fn serve(
         "/sim/fault" if request.method() == Method::PUT && backend.options.steering => {
             set_fault(&backend, request).await
         }
-        "/health" | "/v1/models" => Err(wrong_method("GET")),
+        "/health" | "/metrics" | "/v1/models" => Err(wrong_method("GET")),
         _ => Err(Refusal::new(StatusCode::NOT_FOUND, "There is no such path here.")),
     };
     told.unwrap_or_else(|refusal| refusal.into_response(Dialect::OpenAi))
@@ -60,6 +62,13 @@ fn health(backend: &Backend) -> Response<Body> {
         true => json_response(StatusCode::OK, &json!({"status": "ok"})),
         false => json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "unhealthy"})),
     }
+}
+
+fn metrics(backend: &Backend) -> Response<Body> {
+    let mut response = Response::new(Body::whole(metrics::text(backend)));
+    let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
 }
 
 fn stats(backend: &Backend) -> Value {

@@ -137,6 +137,11 @@ impl Tally {
         self.counts.finished += 1;
     }
 
+    /// The counts without the records.
+    pub(crate) fn counts(&self) -> Stats {
+        self.counts.clone()
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         Stats { recent: self.recent.iter().cloned().collect(), ..self.counts.clone() }
     }

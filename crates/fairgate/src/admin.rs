@@ -9,6 +9,7 @@ mod limits;
 mod request;
 mod show;
 mod watch;
+mod workers;
 
 use std::io::Write;
 
@@ -29,6 +30,7 @@ pub(crate) use keys::KeyCommand;
 pub(crate) use request::RequestArgs;
 pub(crate) use show::UsageArgs;
 pub(crate) use watch::{LiveArgs, PoolCommand, ReloadArgs};
+pub(crate) use workers::WorkerCommand;
 
 /// Where the gateway is, and how the answer is told.
 #[derive(Clone, Debug, Args)]

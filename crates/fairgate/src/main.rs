@@ -36,6 +36,7 @@ enum Command {
     Live(admin::LiveArgs),
     Request(admin::RequestArgs),
     Pool(admin::PoolCommand),
+    Worker(admin::WorkerCommand),
     Audit(admin::AuditArgs),
     Reload(admin::ReloadArgs),
 }
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Live(args) => args.run(),
         Command::Request(args) => args.run(),
         Command::Pool(command) => command.run(),
+        Command::Worker(command) => command.run(),
         Command::Audit(args) => args.run(),
         Command::Reload(args) => args.run(),
     };

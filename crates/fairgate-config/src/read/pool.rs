@@ -104,10 +104,12 @@ fn config(
     let retries = section.or("retries", defaults::RETRIES, |field| field.integer(0..=10));
     let down_wait = section.or("down_wait", defaults::DOWN_WAIT, |field| field.duration(DOWN_WAIT));
     let cost = section.or("cost", defaults::COST, cost);
-    let observe = section.or("observe", true, Field::boolean);
+    let observe =
+        section.or("observe", true, |field| observe(field, workers.as_deref(), upstreams));
     Some(PoolConfig {
         name: name?,
-        capacity: capacity?,
+        capacity: capacity?.slots,
+        follows_slots: capacity?.follows_slots,
         policy: policy?,
         max_queue: max_queue?,
         queue_timeout: queue_timeout?,
@@ -170,7 +172,7 @@ fn worker(
             field.wrong(format!("the upstream {worker:?} is listed twice"))
         }
         // Each pool counts for itself, so two of them would send it twice what it takes.
-        Some(first) if upstream.slots.flatten().is_some() => field.wrong(format!(
+        Some(first) if upstream.slots.and_then(|slots| slots.first).is_some() => field.wrong(format!(
             "the upstream {worker:?} works for {first} already and has slots, which each pool would count for \
              itself: list it a second time under another name with its own part of the slots, or remove its slots"
         )),
@@ -178,19 +180,26 @@ fn worker(
     }
 }
 
+/// How many requests may be in flight at once, and whether that is the sum of the workers' slots.
+#[derive(Clone, Copy)]
+struct Capacity {
+    slots: u64,
+    follows_slots: bool,
+}
+
 /// What is stated, or the sum of the workers' slots where all state theirs.
 fn capacity(
     section: &Section<'_>,
     workers: Option<&[String]>,
     upstreams: Option<&[Upstream<'_>]>,
-) -> Option<u64> {
+) -> Option<Capacity> {
     if let Some(capacity) = section.optional("capacity", |field| field.integer(1..=1_000_000))? {
-        return Some(capacity);
+        return Some(Capacity { slots: capacity, follows_slots: false });
     }
     let mut sum = 0;
     for worker in workers? {
         let is_it = |upstream: &&Upstream<'_>| upstream.name.as_ref() == Some(worker);
-        match upstreams?.iter().find(is_it)?.slots? {
+        match upstreams?.iter().find(is_it)?.slots?.first {
             Some(slots) => sum += slots,
             None => {
                 let what = format!(
@@ -201,7 +210,27 @@ fn capacity(
             }
         }
     }
-    Some(sum)
+    Some(Capacity { slots: sum, follows_slots: true })
+}
+
+/// Slots that follow an engine do so by what is observed.
+fn observe(
+    field: Field<'_>,
+    workers: Option<&[String]>,
+    upstreams: Option<&[Upstream<'_>]>,
+) -> Option<bool> {
+    let observe = field.clone().boolean()?;
+    let is_auto = |upstream: &&Upstream<'_>| {
+        let works_here = |name: &String| workers.is_some_and(|workers| workers.contains(name));
+        upstream.slots.is_some_and(|slots| slots.auto.is_some())
+            && upstream.name.as_ref().is_some_and(works_here)
+    };
+    match upstreams.into_iter().flatten().find(is_auto).and_then(|auto| auto.name.as_ref()) {
+        Some(auto) if !observe => field.wrong(format!(
+            "the slots of {auto:?} follow its engine (slots: auto), which needs observe: true: state its slots as a number"
+        )),
+        _ => Some(observe),
+    }
 }
 
 /// What is stated, or waiting for own workers where there is one.

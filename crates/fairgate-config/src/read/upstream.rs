@@ -9,6 +9,7 @@ use crate::config::{
 };
 use crate::defaults;
 use crate::field::{Field, Section};
+use crate::read::engine::{self, Slots};
 use crate::read::rules;
 use crate::read::secret::credential;
 use crate::read::url::{base_url, health_path};
@@ -22,9 +23,12 @@ const UPSTREAM: &[&str] = &[
     "credential",
     "aliases",
     "slots",
+    "slots_max",
     "tier",
     "timeouts",
     "health",
+    "metrics",
+    "discover",
     "breaker",
     "ca",
     "idle_connections_max",
@@ -45,8 +49,8 @@ const PER_MINUTE_MAX: u64 = 1_000_000_000_000;
 /// What is known of an upstream even where something is wrong with it.
 pub(super) struct Upstream<'a> {
     pub(super) name: Option<String>,
-    /// Outer none: wrong, and said so.
-    pub(super) slots: Option<Option<u64>>,
+    /// None: wrong, and said so.
+    pub(super) slots: Option<Slots>,
     /// None: wrong, and said so.
     pub(super) tier: Option<u32>,
     /// The models that it calls otherwise, and where that is said.
@@ -95,7 +99,7 @@ fn upstream(field: Field<'_>) -> Upstream<'_> {
         Upstream { name: None, slots: None, tier: None, aliases: Vec::new(), config: None };
     let Some(section) = field.section(UPSTREAM) else { return nothing };
     let name = section.required("name", "what pools call it", name);
-    let slots = section.optional("slots", |field| field.integer(1..=1_000_000));
+    let slots = engine::slots(&section);
     let tier = section.or("tier", defaults::TIER, |field| tier(field, slots));
     let mut aliases = Vec::new();
     let pairs = section.or("aliases", BTreeMap::new(), |field| {
@@ -108,9 +112,9 @@ fn upstream(field: Field<'_>) -> Upstream<'_> {
 }
 
 /// The tier of an upstream with these slots.
-fn tier(field: Field<'_>, slots: Option<Option<u64>>) -> Option<u32> {
+fn tier(field: Field<'_>, slots: Option<Slots>) -> Option<u32> {
     match field.clone().integer(0..=100)? {
-        tier if tier > 0 && slots == Some(None) => field.wrong(
+        tier if tier > 0 && slots.is_some_and(|slots| slots.first.is_none()) => field.wrong(
             "a hosted upstream must state its slots: without them it always has a free place, and nothing says when those of \
              a lower tier are full",
         ),
@@ -121,7 +125,7 @@ fn tier(field: Field<'_>, slots: Option<Option<u64>>) -> Option<u32> {
 fn config(
     section: &Section<'_>,
     name: Option<String>,
-    slots: Option<Option<u64>>,
+    slots: Option<Slots>,
     tier: Option<u32>,
     aliases: Option<BTreeMap<String, String>>,
 ) -> Option<UpstreamConfig> {
@@ -130,6 +134,8 @@ fn config(
     let credential = section.optional("credential", credential);
     let timeouts = section.or("timeouts", defaults::TIMEOUTS, timeouts);
     let health = section.optional("health", health);
+    let metrics = engine::metrics(section, slots);
+    let discover = engine::discover(section, url.as_ref());
     let breaker = section.or("breaker", defaults::BREAKER, breaker);
     let plain = url.as_ref().is_some_and(|url| url.scheme_str() == Some("http"));
     let ca = section.optional("ca", |field| match plain {
@@ -151,10 +157,15 @@ fn config(
         dialects: dialects?,
         credential: credential?,
         aliases: aliases?,
-        slots: slots?,
+        slots: slots?.first,
+        auto_slots: slots?.auto,
         tier: tier?,
         timeouts: timeouts?,
         health: health?,
+        metrics: metrics?,
+        discover: discover?,
+        connect_to: None,
+        made_from: None,
         breaker: breaker?,
         ca: ca?,
         idle_connections_max: idle_connections_max?,

@@ -10,14 +10,17 @@ const EXAMPLE: &str = "such as http://10.0.0.5:8000 or https://api.openai.com";
 /// Reads a base URL. A `/v1` at its end is dropped: everybody pastes it, and the request's own path brings it back.
 pub(super) fn base_url(field: Field<'_>) -> Option<Uri> {
     let text = field.scalar().unwrap_or_default();
-    match base(text) {
+    match parse_base_url(text) {
         Ok(uri) => Some(uri),
         Err(problem) => field.wrong(format!("{problem} ({EXAMPLE})")),
     }
 }
 
-/// The problem never repeats the text, which may hold a password.
-fn base(text: &str) -> Result<Uri, &'static str> {
+/// Reads the base URL of an upstream.
+///
+/// # Errors
+/// Says what the text must be. The problem never repeats the text, which may hold a password.
+pub fn parse_base_url(text: &str) -> Result<Uri, &'static str> {
     let uri: Uri = text.parse().map_err(|_| "must be a URL")?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err("must be a URL with http:// or https:// and a host");
@@ -55,10 +58,19 @@ fn base(text: &str) -> Result<Uri, &'static str> {
 
 /// Reads the path of a health check.
 pub(super) fn health_path(field: Field<'_>) -> Option<String> {
+    path(field, "/health")
+}
+
+/// Reads the path of an engine's metrics.
+pub(super) fn metrics_path(field: Field<'_>) -> Option<String> {
+    path(field, "/metrics")
+}
+
+fn path(field: Field<'_>, example: &str) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
     match text.starts_with('/') && !text.contains('#') && text.parse::<PathAndQuery>().is_ok() {
         true => Some(text.to_owned()),
-        false => field.wrong("must be a path that starts with /, such as /health"),
+        false => field.wrong(format!("must be a path that starts with /, such as {example}")),
     }
 }
 
@@ -77,7 +89,7 @@ mod tests {
             ("http://[::1]:9/", "http://[::1]:9/"),
         ] {
             assert_eq!(
-                base(pasted).map(|uri| uri.to_string()),
+                parse_base_url(pasted).map(|uri| uri.to_string()),
                 Ok(expected.to_owned()),
                 "{pasted}"
             );
@@ -102,7 +114,7 @@ mod tests {
             "https://host//v1",
             "https://host/a b",
         ] {
-            assert!(base(wrong).is_err(), "{wrong}: {:?}", base(wrong));
+            assert!(parse_base_url(wrong).is_err(), "{wrong}: {:?}", parse_base_url(wrong));
         }
     }
 }

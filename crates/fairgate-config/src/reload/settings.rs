@@ -9,10 +9,10 @@ use fairgate_journal::format_policy;
 use fairgate_money::{Price, Prices, Rates};
 
 use crate::config::{
-    AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
-    HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure,
-    PoolConfig, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
-    UpstreamTimeouts,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
+    Dialects, DiscoverConfig, HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig,
+    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, QuotaConfig, Secret,
+    StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -196,9 +196,14 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         credential,
         aliases,
         slots,
+        auto_slots,
         tier,
         timeouts: UpstreamTimeouts { connect, first_byte, idle, total },
         health,
+        metrics,
+        discover,
+        connect_to: _,
+        made_from: _,
         breaker: BreakerConfig { failures, open_for },
         ca,
         idle_connections_max,
@@ -213,7 +218,13 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
     list.live("dialects", spoken.join(", "));
     list.secret("credential", credential.as_ref().map(|Credential { secret }| secret));
     list.live_option("aliases", some_words(aliases.collect()));
-    list.live_option("slots", *slots);
+    match auto_slots {
+        Some(AutoSlots { most }) => {
+            list.live("slots", "auto");
+            list.live("slots_max", most);
+        }
+        None => list.live_option("slots", *slots),
+    }
     list.live("tier", tier);
     list.live("timeouts.connect", format_duration(*connect));
     list.live("timeouts.first_byte", format_duration(*first_byte));
@@ -227,6 +238,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         list.live("health.unhealthy_after", unhealthy_after);
         list.live("health.healthy_after", healthy_after);
     }
+    engine_settings(&mut list, metrics.as_ref(), discover.as_ref());
     list.live("breaker.failures", failures);
     list.live("breaker.open_for", format_duration(*open_for));
     list.live_option("ca", ca.as_ref().map(|path| path.display()));
@@ -237,6 +249,27 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
     list.live_option("requests_per_minute", *requests_per_minute);
     list.live_option("tokens_per_minute", *tokens_per_minute);
     list.live("burst_seconds", burst_seconds);
+}
+
+fn engine_settings(
+    list: &mut List<'_>,
+    metrics: Option<&MetricsConfig>,
+    discover: Option<&DiscoverConfig>,
+) {
+    list.live("metrics", if metrics.is_some() { "on" } else { "off" });
+    if let Some(MetricsConfig { path, every, overload }) = metrics {
+        let OverloadConfig { waiting, cache_milli } = overload;
+        list.live("metrics.path", path);
+        list.live("metrics.every", format_duration(*every));
+        list.live_option("metrics.overload_waiting", *waiting);
+        list.live_option("metrics.overload_cache", cache_milli.map(format_thousandths));
+    }
+    list.live("discover", if discover.is_some() { "on" } else { "off" });
+    if let Some(DiscoverConfig { dns, port, every }) = discover {
+        list.live("discover.dns", dns);
+        list.live("discover.port", port);
+        list.live("discover.every", format_duration(*every));
+    }
 }
 
 fn rule_settings(list: &mut List<'_>, name: &str, rules: &Rules) {
@@ -252,6 +285,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     let PoolConfig {
         name: _,
         capacity,
+        follows_slots: _,
         policy,
         max_queue,
         queue_timeout,

@@ -58,6 +58,26 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "slots: ▸1.5",
         "upstreams[0].slots: must be an integer from 1 to 1000000, not 1.5",
     ),
+    (
+        "slots: 16",
+        "slots: 16, slots_max: ▸32",
+        "upstreams[0].slots_max: has no meaning without slots: auto",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, metrics: {path: ▸metrics}",
+        "upstreams[0].metrics.path: must be a path that starts with /, such as /metrics",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, metrics: {overload_cache: ▸95}",
+        "upstreams[0].metrics.overload_cache: must be a decimal from 0.001 to 1 of at most 3 places, not 95",
+    ),
+    (
+        "slots: 16",
+        "slots: 16, discover: {dns: ▸a b}",
+        "upstreams[0].discover.dns: must be a name that DNS knows, such as vllm.default.svc.cluster.local",
+    ),
     ("slots: 16", "slots: ▸-1", "upstreams[0].slots: must be an integer from 1 to 1000000, not -1"),
     (
         "slots: 16",

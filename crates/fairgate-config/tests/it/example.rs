@@ -96,7 +96,7 @@ fn it_is_read_as_it_ships() {
     let config = Config::from_file(&folder.file(), &environment()).expect("it is right");
     let names: Vec<&str> = config.upstreams.iter().map(|upstream| &*upstream.name).collect();
     assert_eq!(names, ["vllm-a", "vllm-b", "openai"]);
-    assert_eq!(config.pools[0].capacity, 32);
+    assert_eq!(config.pools[0].capacity, 24);
     assert_eq!(config.upstreams[1].health, config.upstreams[0].health);
     assert_eq!(config.upstreams[2].url, "https://api.openai.com/");
     assert_eq!(config.upstreams[2].path_prefix(), "");
@@ -156,7 +156,9 @@ fn what_is_commented_out_is_the_default_or_off() {
         "tls:",
         "url: {env: FAIRGATE_STORE_URL}",
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
+        "metrics:",
         "aliases:",
+        "discover:",
         "credential: {file: secrets/openai-key}",
         "requests_per_minute: 500",
         "tokens_per_minute: 200000",

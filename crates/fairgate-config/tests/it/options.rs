@@ -47,6 +47,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].credential", r#"{"env": "OPENAI_API_KEY"}"#),
     ("upstreams[].aliases", r#"{"llama": "llama-fp8"}"#),
     ("upstreams[].slots", "7"),
+    ("upstreams[].slots_max", "7"),
     ("upstreams[].tier", "1"),
     ("upstreams[].timeouts", r#"{"connect": "1s"}"#),
     ("upstreams[].timeouts.connect", "1s"),
@@ -59,6 +60,15 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].health.timeout", "1s"),
     ("upstreams[].health.unhealthy_after", "7"),
     ("upstreams[].health.healthy_after", "7"),
+    ("upstreams[].metrics", "{}"),
+    ("upstreams[].metrics.path", "/engine-metrics"),
+    ("upstreams[].metrics.every", "2s"),
+    ("upstreams[].metrics.overload_waiting", "7"),
+    ("upstreams[].metrics.overload_cache", "0.95"),
+    ("upstreams[].discover", "{}"),
+    ("upstreams[].discover.dns", "vllm.internal"),
+    ("upstreams[].discover.port", "7"),
+    ("upstreams[].discover.every", "1s"),
     ("upstreams[].breaker", r#"{"failures": 7}"#),
     ("upstreams[].breaker.failures", "7"),
     ("upstreams[].breaker.open_for", "1s"),
@@ -131,6 +141,9 @@ fn base(option: &str) -> Value {
     }
     if option == "upstreams[].name" {
         base["pools"][0]["workers"] = json!(["spare"]);
+    }
+    if option == "upstreams[].slots_max" {
+        base["upstreams"][0]["slots"] = json!("auto");
     }
     if option == "upstreams[].tier" {
         base["upstreams"][0]["slots"] = json!(4);
@@ -257,7 +270,13 @@ fn defaults_are_as_documented() {
                 assert!(found, "{option}: {words}");
             }
             None => {
-                let others = ["pools[].capacity", "pools[].policy", "prices.models[].cached_input"];
+                let others = [
+                    "upstreams[].discover.dns",
+                    "upstreams[].discover.port",
+                    "pools[].capacity",
+                    "pools[].policy",
+                    "prices.models[].cached_input",
+                ];
                 assert!(others.contains(&&*option), "{option}");
             }
         }
@@ -290,5 +309,30 @@ fn capacity_is_the_sum_of_slots_unless_it_is_stated() {
     text["pools"][0]["workers"] = json!(["vllm", "spare"]);
     assert_eq!(read(&folder, &text).pools[0].capacity, 4);
     text["pools"][0].as_object_mut().expect("a pool").remove("capacity");
-    assert_eq!(read(&folder, &text).pools[0].capacity, 24);
+    let pool = &read(&folder, &text).pools[0];
+    assert_eq!((pool.capacity, pool.follows_slots), (24, true));
+    text["upstreams"][1]["slots"] = json!("auto");
+    assert_eq!(read(&folder, &text).pools[0].capacity, 24, "it begins with 8");
+}
+
+#[test]
+fn slots_that_follow_the_engine_bring_its_metrics_with_them() {
+    let folder = Folder::new();
+    let mut text = base("");
+    text["upstreams"][0]["slots"] = json!("auto");
+    let vllm = read(&folder, &text).upstreams[0].clone();
+    assert_eq!((vllm.slots, vllm.auto_slots.map(|auto| auto.most)), (Some(8), Some(256)));
+    assert_eq!(vllm.metrics.map(|metrics| metrics.path).as_deref(), Some("/metrics"));
+    text["upstreams"][0]["slots_max"] = json!(4);
+    assert_eq!(read(&folder, &text).upstreams[0].slots, Some(4));
+}
+
+#[test]
+fn what_is_looked_up_is_the_host_of_the_url_unless_it_is_stated() {
+    let folder = Folder::new();
+    let mut text = base("");
+    text["upstreams"][0]["url"] = json!("http://vllm.internal:8000");
+    text["upstreams"][0]["discover"] = json!({});
+    let discover = read(&folder, &text).upstreams[0].discover.clone().expect("it is on");
+    assert_eq!((discover.dns.as_str(), discover.port), ("vllm.internal", 8000));
 }

@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 
 use super::{
     ErrorBody, attempts, audit, budgets, config, fairshare, groups, health, hosted, keys, me,
-    metrics, pools, prices, requests, tenants, usage,
+    metrics, pools, prices, requests, tenants, usage, workers,
 };
 
 /// Made once, at the first use.
@@ -37,6 +37,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         prices::list,
         usage::usage, attempts::list, audit::list,
         pools::list, pools::show, pools::hold, pools::resume,
+        workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
         config::reload,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me,

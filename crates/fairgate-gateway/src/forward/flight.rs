@@ -186,7 +186,7 @@ impl Flight {
     ) -> (MicroUnits, Option<String>) {
         let is_free = self.sent == Sent::No || self.fault != Fault::None;
         let config = arrival.app.config.load();
-        let upstream = &self.worker.upstream.config.name;
+        let upstream = self.worker.upstream.config.name_in_file();
         let at = arrival.started_at;
         match config.prices.price(&accepted.ask.model, upstream, at).filter(|_| !is_free) {
             Some(price) => {

@@ -12,10 +12,11 @@ use fairgate_runtime::Gate;
 
 use super::names::Names;
 use super::reporter::Reporter;
+use super::roster::WorkerSource;
 use super::traits;
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
-use crate::upstream::{Standing, Upstream};
+use crate::upstream::{EngineHook, EngineSight, Standing, Upstream};
 
 /// One pool at work.
 pub struct PoolHandle {
@@ -30,6 +31,17 @@ pub struct PoolHandle {
     pub(crate) occupation: Occupation,
     /// Tells it what is observed of its workers.
     pub(crate) reporter: Arc<Reporter>,
+    /// Who believes something of its workers' caches.
+    pub(crate) engine_hook: Arc<dyn EngineHook>,
+}
+
+/// Believes nothing of caches.
+pub(super) struct NoCaches;
+
+impl EngineHook for NoCaches {
+    fn restarted(&self, _worker: &str) {}
+    fn cache_holds(&self, _worker: &str, _tokens: u64) {}
+    fn gone(&self, _worker: &str) {}
 }
 
 /// What a reload may change about a pool.
@@ -59,6 +71,8 @@ pub(crate) struct Setup {
 pub(crate) struct Worker {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) in_flight: InFlight,
+    /// Whether an operator has it take nothing new.
+    pub(crate) is_drained: bool,
 }
 
 /// How a worker stands, for the live view.
@@ -66,17 +80,62 @@ pub(crate) struct Worker {
 pub struct WorkerView {
     /// Its name.
     pub name: String,
-    /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `paused` (its provider wants nothing for a
-    /// while) or `out` (its provider's account is spent or blocked).
+    /// `up`, `drained` (an operator has it take nothing new), `unhealthy` (health checks fail), `broken` (requests fail on it),
+    /// `overloaded` (its engine has too much to do), `paused` (its provider wants nothing for a while) or `out` (its provider's
+    /// account is spent or blocked).
     pub state: &'static str,
+    /// Why, where more can be said.
+    pub reason: Option<String>,
+    /// Where it is from.
+    pub source: WorkerSource,
+    /// Where requests are sent.
+    pub address: String,
     /// How many requests run on it.
     pub in_flight: u64,
     /// How many it takes; any number where absent.
     pub slots: Option<u64>,
+    /// Why its slots changed last, where they follow its engine.
+    pub slots_reason: Option<String>,
+    /// What its engine says, where it is read.
+    pub engine: Option<EngineView>,
     /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
     pub tier: u32,
     /// The limits of its provider's account, where it is hosted.
     pub quota: Option<QuotaView>,
+}
+
+/// What an engine says of itself, for the live view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineView {
+    /// `vllm`, `sglang` or `llama.cpp`.
+    pub kind: &'static str,
+    /// Requests that it works on.
+    pub running: u64,
+    /// Requests in its own queue.
+    pub waiting: u64,
+    /// The part of its cache in use, in thousandths.
+    pub cache_used_milli: Option<u64>,
+    /// How many tokens its cache holds.
+    pub cache_tokens: Option<u64>,
+    /// It is overloaded where more requests wait in its own queue.
+    pub overload_waiting: Option<u64>,
+    /// It is overloaded where more of its cache is in use, in thousandths.
+    pub overload_cache_milli: Option<u64>,
+}
+
+impl EngineView {
+    fn of(sight: &EngineSight) -> Option<Self> {
+        let reading = sight.reading?;
+        Some(Self {
+            kind: reading.kind.name(),
+            running: reading.running,
+            waiting: reading.waiting,
+            cache_used_milli: reading.cache_used_milli,
+            cache_tokens: reading.cache_tokens,
+            overload_waiting: sight.overload.waiting,
+            overload_cache_milli: sight.overload.cache_milli,
+        })
+    }
 }
 
 /// The limits of a provider's account, for the live view.
@@ -132,9 +191,9 @@ impl Setup {
         self.workers.iter().find(|worker| &*worker.upstream.name == name)
     }
 
-    /// Whether any of its upstreams speaks this dialect.
+    /// Whether any of its upstreams speaks this dialect. Of a pool whose workers are still to be found, that is not known.
     pub(crate) fn speaks(&self, dialect: Dialect) -> bool {
-        self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
+        self.workers.is_empty() || self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
     }
 
     /// Whether it has a worker of the lowest tier that speaks this dialect.
@@ -189,20 +248,38 @@ impl Worker {
     }
 
     fn view(&self) -> WorkerView {
-        let quota = self.upstream.account.as_ref().map(|account| account.view());
-        let state = match self.upstream.condition.standing() {
-            Standing::Up if quota.as_ref().is_some_and(|quota| quota.out.is_some()) => "out",
-            Standing::Up if quota.as_ref().is_some_and(|quota| quota.paused.is_some()) => "paused",
-            Standing::Up => "up",
-            Standing::Unhealthy => "unhealthy",
-            Standing::Broken | Standing::Trial => "broken",
+        let Upstream { config, account, engine, condition, .. } = &*self.upstream;
+        let quota = account.as_ref().map(|account| account.view());
+        let sight = engine.sight();
+        let overloaded = sight.overloaded.map(|why| why.to_string());
+        let (state, reason) = match condition.standing() {
+            _ if self.is_drained => ("drained", None),
+            Standing::Up if quota.as_ref().is_some_and(|quota| quota.out.is_some()) => {
+                ("out", None)
+            }
+            Standing::Up if quota.as_ref().is_some_and(|quota| quota.paused.is_some()) => {
+                ("paused", None)
+            }
+            Standing::Up if overloaded.is_some() => ("overloaded", overloaded),
+            Standing::Up => ("up", None),
+            Standing::Unhealthy => ("unhealthy", self.upstream.check_problem()),
+            Standing::Broken | Standing::Trial => ("broken", self.upstream.request_problem()),
+        };
+        let address = match config.connect_to {
+            Some(address) => address.to_string(),
+            None => config.url.to_string(),
         };
         WorkerView {
-            name: self.upstream.config.name.clone(),
+            name: config.name.clone(),
             state,
+            reason,
+            source: WorkerSource::of(config),
+            address,
             in_flight: self.in_flight.now(),
-            slots: self.upstream.config.slots,
-            tier: self.upstream.config.tier,
+            slots: self.upstream.slots_in_all(),
+            slots_reason: sight.slots_reason.clone(),
+            engine: EngineView::of(&sight),
+            tier: config.tier,
             quota,
         }
     }

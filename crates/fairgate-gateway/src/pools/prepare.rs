@@ -11,13 +11,16 @@ use fairgate_config::{Config, PoolConfig, QuotaConfig, UpstreamConfig};
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_dialect::estimate::{Estimator, Table};
 use fairgate_runtime::Gate;
+use tokio::sync::OwnedMutexGuard;
 
 use super::gates;
-use super::handle::{PoolHandle, Setup, Worker};
+use super::handle::{NoCaches, PoolHandle, Setup, Worker};
 use super::names::Names;
 use super::remembered;
 use super::reporter::Reporter;
-use super::{Model, Pools, Served};
+use super::roster::Roster;
+use super::workers::Removal;
+use super::{Model, Pools, Served, Staff};
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
 use crate::upstream::{Account, Employer, Member, Upstream, UpstreamError, Watcher};
@@ -47,6 +50,17 @@ pub enum PoolsError {
         /// What the system said.
         source: io::Error,
     },
+    /// What operators said of workers, kept from before, cannot be read.
+    #[error(
+        "{}: {source}. Move the file away to start without what was said of workers: those added are gone, those drained work again",
+        file.display()
+    )]
+    Workers {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
     /// A pool's state file cannot be used: it is broken, or of an earlier edition of the scheduler's rules.
     #[error(
         "pool {pool:?}: {problem}. Move the file away to start without it: the pool's scores then start at 0"
@@ -69,6 +83,12 @@ pub enum PoolsError {
 
 /// The next configuration's pools, ready to take over. Dropped, they are as if they had never been.
 pub(crate) struct Prepared {
+    /// Nobody else changes anything until this is in force, or dropped.
+    staff: OwnedMutexGuard<Staff>,
+    file: Arc<Config>,
+    roster: Roster,
+    /// How workers go that are no longer there.
+    pub(super) removal: Removal,
     upstreams: HashMap<Arc<str>, Made>,
     accounts: BTreeMap<Arc<str>, Arc<Account>>,
     pools: Vec<PreparedPool>,
@@ -102,7 +122,24 @@ enum Origin {
 
 impl Pools {
     /// Makes everything that the next configuration needs. Changes nothing that is served.
-    pub(crate) fn prepare(&self, next: &Config) -> Result<Prepared, PoolsError> {
+    pub(crate) async fn prepare(&self, next: &Config) -> Result<Prepared, PoolsError> {
+        let staff = self.staff.clone().lock_owned().await;
+        let mut roster = staff.roster.clone();
+        roster.keep_found(next);
+        for lost in roster.lost_with(next) {
+            tracing::warn!("{lost}: it is left out");
+        }
+        self.prepare_with(staff, Arc::new(next.clone()), roster)
+    }
+
+    /// The same for another roster.
+    pub(super) fn prepare_with(
+        &self,
+        staff: OwnedMutexGuard<Staff>,
+        file: Arc<Config>,
+        roster: Roster,
+    ) -> Result<Prepared, PoolsError> {
+        let next = &roster.applied_to(&file);
         let served = self.served.load();
         let mut upstreams = HashMap::new();
         let mut accounts = BTreeMap::new();
@@ -140,11 +177,12 @@ impl Pools {
             };
             pools.push(PreparedPool { config: config.clone(), from });
         }
-        Ok(Prepared { upstreams, accounts, pools })
+        let removal = Removal::Drained;
+        Ok(Prepared { staff, file, roster, removal, upstreams, accounts, pools })
     }
 
     /// Puts what was prepared in the place of what was served. What is gone may finish within `grace`.
-    pub(crate) async fn switch(&self, prepared: Prepared, grace: Duration) {
+    pub(crate) async fn switch(&self, mut prepared: Prepared, grace: Duration) {
         let before = self.served.load_full();
         let mut served = Served::default();
         let mut employers: HashMap<Arc<str>, Vec<Employer>> = HashMap::new();
@@ -152,11 +190,15 @@ impl Pools {
         for PreparedPool { config, from } in prepared.pools {
             let pool = match from {
                 Origin::Running(handle) => {
-                    adopt(&handle, config, &prepared.upstreams).await;
+                    let workers =
+                        Workers { upstreams: &prepared.upstreams, roster: &prepared.roster };
+                    adopt(&handle, config, workers, prepared.removal).await;
                     handle
                 }
                 Origin::New(gate) => {
-                    let pool = fresh(gate, config, &prepared.upstreams);
+                    let workers =
+                        Workers { upstreams: &prepared.upstreams, roster: &prepared.roster };
+                    let pool = fresh(gate, config, workers).await;
                     load_table(pool.setup().tokens).await;
                     Arc::new(pool)
                 }
@@ -171,6 +213,7 @@ impl Pools {
                 let employer = Employer {
                     pool: pool.name.clone(),
                     reporter: pool.reporter.clone(),
+                    hook: pool.engine_hook.clone(),
                     in_flight: worker.in_flight.clone(),
                     down_wait: pool.setup().config.down_wait,
                 };
@@ -195,6 +238,8 @@ impl Pools {
                     Arc::new(watcher)
                 }
             };
+            let upstream = watcher.upstream();
+            upstream.judge_by(prepared.roster.overload(&upstream.config));
             served.upstreams.insert(name, watcher);
         }
         for (name, account) in prepared.accounts {
@@ -212,6 +257,7 @@ impl Pools {
         }
         retire(&before.pools, &served.pools, grace);
         self.served.store(Arc::new(served));
+        *prepared.staff = Staff { file: prepared.file, roster: prepared.roster };
     }
 }
 
@@ -225,21 +271,28 @@ fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
     }
 }
 
-fn workers_of(
-    config: &PoolConfig,
-    upstreams: &HashMap<Arc<str>, Made>,
-    before: &[Arc<Worker>],
-) -> Vec<Arc<Worker>> {
-    let found = config.workers.iter().filter_map(|name| upstreams.get(name.as_str()));
-    found
-        .map(|made| {
-            let upstream = made.upstream().clone();
-            // A worker that stays keeps its count, also where its upstream was made anew.
-            let same = before.iter().find(|worker| worker.upstream.name == upstream.name);
-            let in_flight = same.map_or_else(InFlight::default, |worker| worker.in_flight.clone());
-            Arc::new(Worker { upstream, in_flight })
-        })
-        .collect()
+/// What a pool's workers are made of.
+#[derive(Clone, Copy)]
+struct Workers<'a> {
+    upstreams: &'a HashMap<Arc<str>, Made>,
+    roster: &'a Roster,
+}
+
+impl Workers<'_> {
+    fn of(self, config: &PoolConfig, before: &[Arc<Worker>]) -> Vec<Arc<Worker>> {
+        let found = config.workers.iter().filter_map(|name| self.upstreams.get(name.as_str()));
+        found
+            .map(|made| {
+                let upstream = made.upstream().clone();
+                // A worker that stays keeps its count, also where its upstream was made anew.
+                let same = before.iter().find(|worker| worker.upstream.name == upstream.name);
+                let in_flight =
+                    same.map_or_else(InFlight::default, |worker| worker.in_flight.clone());
+                let is_drained = self.roster.is_drained(&config.name, &upstream.name);
+                Arc::new(Worker { upstream, in_flight, is_drained })
+            })
+            .collect()
+    }
 }
 
 /// Loads the table before the first request would have to wait for it, which takes a few hundred milliseconds.
@@ -250,10 +303,16 @@ async fn load_table(table: Option<Table>) {
     }
 }
 
-fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) -> PoolHandle {
-    let workers = workers_of(&config, upstreams, &[]);
-    let reporter = Arc::new(Reporter::start(gate.clone(), config.observe));
-    reporter.employ(workers.iter().map(|worker| &worker.upstream.name), config.observe);
+async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHandle {
+    let workers = workers.of(&config, &[]);
+    let reporter = Arc::new(Reporter::start(gate.clone(), &config));
+    reporter.employ(&workers, &config);
+    if workers.is_empty() {
+        name_a_worker(&gate).await;
+    }
+    for worker in workers.iter().filter(|worker| worker.is_drained) {
+        let _ = gate.worker(turned(worker, WorkerState::Drain)).await;
+    }
     PoolHandle {
         name: config.name.as_str().into(),
         gate,
@@ -262,58 +321,97 @@ fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) ->
         setup: ArcSwap::from_pointee(Setup::new(config, workers)),
         occupation: Occupation::default(),
         reporter,
+        engine_hook: Arc::new(NoCaches),
+    }
+}
+
+/// A pool that has never named a worker grants requests that go nowhere. One whose workers are all still to be found says that
+/// it has some.
+async fn name_a_worker(gate: &Gate) {
+    for state in [WorkerState::Drain, WorkerState::Gone] {
+        let name = "none".into();
+        let change = WorkerChange { name, state: Some(state), ..WorkerChange::default() };
+        let _ = gate.worker(change).await;
+    }
+}
+
+fn turned(worker: &Worker, state: WorkerState) -> WorkerChange {
+    let name = (&*worker.upstream.name).into();
+    WorkerChange { name, state: Some(state), ..WorkerChange::default() }
+}
+
+/// What the pool is told of a worker that is new or not as before. Where this process observes it, the reporter says that it
+/// is up again: it may be down.
+fn news_of(
+    worker: &Worker,
+    before: Option<&Arc<Worker>>,
+    pool: &PoolConfig,
+) -> Option<WorkerChange> {
+    let config = &worker.upstream.config;
+    let was_drained = before.map(|before| before.is_drained);
+    let state = match (was_drained, worker.is_drained) {
+        (None | Some(false), true) => Some(WorkerState::Drain),
+        // One that is taken on again while it drains works again.
+        (None, false) => Some(WorkerState::Up),
+        (Some(true), false) => Some(WorkerState::Up).filter(|_| !pool.observe),
+        (Some(true), true) | (Some(false), false) => None,
+    };
+    let is_other = before.is_none_or(|before| before.upstream.config != *config);
+    match is_other {
+        true => Some(WorkerChange { state, ..gates::arrival(config) }),
+        false => state.map(|state| turned(worker, state)),
     }
 }
 
 /// Makes a running pool what it is to be from now on. A gate that is closed has no use for any of it.
-async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) {
+async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, workers: Workers<'_>, removal: Removal) {
     let old = pool.setup.load_full();
-    let workers = workers_of(&config, upstreams, &old.workers);
+    let workers = workers.of(&config, &old.workers);
     let next = Arc::new(Setup::new(config, workers));
     load_table(next.tokens).await;
     pool.estimator.set_output_default(next.config.cost.output_default);
     pool.setup.store(next.clone());
-    let names = next.workers.iter().map(|worker| &worker.upstream.name);
-    pool.reporter.employ(names, next.config.observe);
+    let leaving: Vec<_> = old
+        .workers
+        .iter()
+        .filter(|worker| next.worker(&worker.upstream.name).is_none())
+        .cloned()
+        .collect();
+    leaving.iter().for_each(|worker| pool.reporter.departs(worker));
+    pool.reporter.employ(&next.workers, &next.config);
+    // What was being told of the workers from before is told by then, so that nobody comes back who is gone.
+    pool.reporter.pause().await;
     for worker in &next.workers {
-        let config = &worker.upstream.config;
-        let before = old.worker(&worker.upstream.name).map(|worker| worker.upstream.config.tier);
-        if before.is_none() {
-            let _ = pool.gate.worker(gates::arrival(config)).await;
-        } else if before != Some(config.tier) {
-            let name = (&*worker.upstream.name).into();
-            let tier = Some(config.tier.into());
-            let _ = pool.gate.worker(WorkerChange { name, tier, ..WorkerChange::default() }).await;
+        if let Some(change) = news_of(worker, old.worker(&worker.upstream.name), &next.config) {
+            let _ = pool.gate.worker(change).await;
         }
     }
     if old.config.policy != next.config.policy {
         let _ = pool.gate.policy(next.config.policy.clone()).await;
     }
-    if old.config.capacity != next.config.capacity {
-        let _ = pool.gate.capacity(next.config.capacity).await;
-    }
-    for worker in &old.workers {
-        if next.worker(&worker.upstream.name).is_none() {
-            dismiss(pool.clone(), worker.clone()).await;
-        }
+    pool.reporter.tell_capacity().await;
+    for worker in leaving {
+        dismiss(pool.clone(), worker, removal).await;
     }
 }
 
-/// A worker takes nothing more, and is forgotten once nothing is in flight on it.
-async fn dismiss(pool: Arc<PoolHandle>, worker: Arc<Worker>) {
-    let turned = |state| WorkerChange {
-        name: (&*worker.upstream.name).into(),
-        state: Some(state),
-        ..WorkerChange::default()
+/// A worker takes nothing more, and is forgotten once nothing is in flight on it, or at once.
+async fn dismiss(pool: Arc<PoolHandle>, worker: Arc<Worker>, removal: Removal) {
+    let first = match removal {
+        Removal::Drained => WorkerState::Drain,
+        Removal::Now => WorkerState::Gone,
     };
-    let _ = pool.gate.worker(turned(WorkerState::Drain)).await;
-    let gone = turned(WorkerState::Gone);
+    let _ = pool.gate.worker(turned(&worker, first)).await;
+    pool.engine_hook.gone(&worker.upstream.name);
     tokio::spawn(async move {
         worker.in_flight.none().await;
         // It may have been taken on again in the meantime.
-        if pool.setup().worker(&worker.upstream.name).is_none() {
-            let _ = pool.gate.worker(gone).await;
+        if removal == Removal::Drained && pool.setup().worker(&worker.upstream.name).is_none() {
+            let _ = pool.gate.worker(turned(&worker, WorkerState::Gone)).await;
         }
+        // Until now what was in flight on it had its slots.
+        pool.reporter.has_departed(&worker);
+        pool.reporter.tell_capacity().await;
     });
 }
 

@@ -5,19 +5,23 @@
 //! nothing piles up, however often a provider changes its mind.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairgate_config::PoolConfig;
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute};
 use fairgate_runtime::Gate;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex as TurnMutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+use super::handle::Worker;
 
 /// The way to tell a pool about its workers.
 pub(crate) struct Reporter {
     desk: Arc<Desk>,
+    gate: Gate,
     task: JoinHandle<()>,
 }
 
@@ -27,6 +31,10 @@ struct Desk {
     observes: AtomicBool,
     /// How many notes the pool has been told.
     told: watch::Sender<u64>,
+    /// Held while the pool is being told something.
+    telling: TurnMutex<()>,
+    /// The capacity that the pool was told last.
+    capacity: AtomicU64,
 }
 
 #[derive(Default)]
@@ -34,11 +42,16 @@ struct Reports {
     workers: BTreeMap<Arc<str>, Report>,
     /// How many notes there have been.
     notes: u64,
+    /// Workers that go and on which something is still in flight.
+    departing: Vec<Arc<Worker>>,
+    /// What the file states; none where the capacity is the sum of the workers' slots.
+    stated_capacity: Option<u64>,
 }
 
 /// What is known of a worker.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 struct Report {
+    worker: Option<Arc<Worker>>,
     stands: Option<Stands>,
     rates: Option<Rates>,
     /// Until when its provider wants nothing.
@@ -76,29 +89,67 @@ pub(crate) struct Left {
 
 impl Reporter {
     /// Starts to tell a pool, where it is observed by this process.
-    pub(crate) fn start(gate: Gate, observes: bool) -> Self {
+    pub(crate) fn start(gate: Gate, config: &PoolConfig) -> Self {
         let desk = Arc::new(Desk {
             reports: Mutex::default(),
             news: Notify::new(),
-            observes: AtomicBool::new(observes),
+            observes: AtomicBool::new(config.observe),
             told: watch::Sender::new(0),
+            telling: TurnMutex::default(),
+            capacity: AtomicU64::new(config.capacity),
         });
-        let task = tokio::spawn(tell(desk.clone(), gate));
-        Self { desk, task }
+        let task = tokio::spawn(tell(desk.clone(), gate.clone()));
+        Self { desk, gate, task }
     }
 
     /// The pool has these workers from now on: of others nothing is told.
-    pub(crate) fn employ<'a>(&self, workers: impl Iterator<Item = &'a Arc<str>>, observes: bool) {
+    pub(crate) fn employ(&self, workers: &[Arc<Worker>], config: &PoolConfig) {
         let mut reports = self.desk.lock();
         let mut kept: BTreeMap<_, _> = workers
-            .map(|name| (name.clone(), reports.workers.remove(name).unwrap_or_default()))
+            .iter()
+            .map(|worker| {
+                let name = &worker.upstream.name;
+                let mut report = reports.workers.remove(name).unwrap_or_default();
+                let was_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
+                // Once more after whatever is being told of it at this moment.
+                report.is_news |= was_drained != worker.is_drained;
+                report.worker = Some(worker.clone());
+                (name.clone(), report)
+            })
             .collect();
-        let was_off = !self.desk.observes.swap(observes, Ordering::Relaxed);
-        if observes && was_off {
+        let was_off = !self.desk.observes.swap(config.observe, Ordering::Relaxed);
+        if config.observe && was_off {
             kept.values_mut().for_each(|report| report.is_news = true);
         }
         reports.workers = kept;
+        reports.stated_capacity = Some(config.capacity).filter(|_| !config.follows_slots);
         self.desk.news.notify_one();
+    }
+
+    /// Whether the pool is told what this process sees of its workers.
+    pub(crate) fn observes(&self) -> bool {
+        self.desk.observes.load(Ordering::Relaxed)
+    }
+
+    /// A worker goes. Until it has left, what is in flight on it counts beside the others' slots.
+    pub(crate) fn departs(&self, worker: &Arc<Worker>) {
+        self.desk.lock().departing.push(worker.clone());
+    }
+
+    /// Nothing is in flight any more on a worker that went.
+    pub(crate) fn has_departed(&self, worker: &Arc<Worker>) {
+        self.desk.lock().departing.retain(|departing| !Arc::ptr_eq(departing, worker));
+    }
+
+    /// Waits until the pool has been told what is being told it at this moment.
+    pub(crate) async fn pause(&self) {
+        drop(self.desk.telling.lock().await);
+    }
+
+    /// Tells the pool its capacity, where that has changed.
+    pub(crate) async fn tell_capacity(&self) {
+        let _telling = self.desk.telling.lock().await;
+        self.desk.tell_capacity(&self.gate).await;
     }
 
     /// Whether a worker takes requests.
@@ -146,6 +197,20 @@ impl Drop for Reporter {
     }
 }
 
+impl Reports {
+    /// How many requests the pool may have in flight. Workers that go have their slots until they have left: else what is in
+    /// flight on them would take the place of what the others could work on.
+    fn capacity(&self) -> u64 {
+        let sum = || {
+            let staying = self.workers.values().filter_map(|report| report.worker.as_ref());
+            let slots = |worker: &Arc<Worker>| worker.upstream.slots_in_all();
+            let all = staying.chain(&self.departing).filter_map(slots);
+            all.fold(0, u64::saturating_add).max(1)
+        };
+        self.stated_capacity.unwrap_or_else(sum)
+    }
+}
+
 impl Left {
     /// What is newer counts.
     fn meet(&mut self, newer: Self) {
@@ -155,6 +220,15 @@ impl Left {
 }
 
 impl Desk {
+    /// Tells the pool its capacity, where that has changed. Only while nothing else is told.
+    async fn tell_capacity(&self, gate: &Gate) {
+        let capacity = self.lock().capacity();
+        if self.capacity.swap(capacity, Ordering::Relaxed) != capacity {
+            // A gate that has closed has no use for it.
+            let _ = gate.capacity(capacity).await;
+        }
+    }
+
     /// Notes something of a worker that the pool has.
     fn note(&self, worker: &str, write: impl FnOnce(&mut Report)) {
         let mut reports = self.lock();
@@ -188,6 +262,7 @@ async fn tell(desk: Arc<Desk>, gate: Gate) {
     loop {
         desk.news.notified().await;
         while desk.observes.load(Ordering::Relaxed) {
+            let _telling = desk.telling.lock().await;
             let (name, report) = match desk.next() {
                 Ok(next) => next,
                 Err(notes) => {
@@ -201,6 +276,7 @@ async fn tell(desk: Arc<Desk>, gate: Gate) {
                 Some(until) => gate.pause_worker(change, until).await,
                 None => gate.worker(change).await,
             };
+            desk.tell_capacity(&gate).await;
         }
         if !desk.observes.load(Ordering::Relaxed) {
             // Another process tells it: nobody waits for us to.
@@ -214,12 +290,13 @@ async fn tell(desk: Arc<Desk>, gate: Gate) {
 fn change(name: &str, report: &Report, now: Instant) -> (WorkerChange, Option<Instant>) {
     let Report { stands, rates, rests_until, is_out, left, .. } = report;
     let state = stands.map(|stands| stands.state);
+    let is_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
     let change = WorkerChange {
         name: name.into(),
-        state: if *is_out {
-            Some(WorkerState::Overloaded)
-        } else {
-            state.or(Some(WorkerState::Up))
+        state: match () {
+            () if is_drained => Some(WorkerState::Drain),
+            () if *is_out => Some(WorkerState::Overloaded),
+            () => state.or(Some(WorkerState::Up)),
         },
         slots: stands.map(|stands| stands.slots),
         requests_per_minute: rates.map(|rates| rates.requests),
@@ -245,10 +322,12 @@ mod tests {
     fn desk() -> Desk {
         let workers = BTreeMap::from([("w".into(), Report::default())]);
         Desk {
-            reports: Mutex::new(Reports { workers, notes: 0 }),
+            reports: Mutex::new(Reports { workers, ..Reports::default() }),
             news: Notify::new(),
             observes: AtomicBool::new(true),
             told: watch::Sender::new(0),
+            telling: TurnMutex::default(),
+            capacity: AtomicU64::new(0),
         }
     }
 

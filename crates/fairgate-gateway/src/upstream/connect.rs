@@ -1,6 +1,7 @@
 //! Making a connection to a backend.
 
 use std::io;
+use std::net::SocketAddr;
 
 use fairgate_config::UpstreamConfig;
 use http::uri::Scheme;
@@ -19,6 +20,8 @@ use crate::tls;
 pub(super) struct Connector {
     host: Box<str>,
     port: u16,
+    /// The address itself, where it is known: then no name is looked up.
+    address: Option<SocketAddr>,
     secure: Option<(TlsConnector, ServerName<'static>)>,
 }
 
@@ -38,7 +41,7 @@ impl Connector {
         } else {
             None
         };
-        Ok(Self { host: host.into(), port, secure })
+        Ok(Self { host: host.into(), port, address: config.connect_to, secure })
     }
 
     /// A fresh connection. Tries all addresses of the name; the caller bounds the time.
@@ -58,18 +61,24 @@ impl Connector {
     }
 
     async fn reach(&self) -> io::Result<TcpStream> {
+        if let Some(address) = self.address {
+            return connected(address).await;
+        }
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in tokio::net::lookup_host((&*self.host, self.port)).await? {
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(stream);
-                }
+            match connected(address).await {
+                Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
+}
+
+async fn connected(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// What a connection to a backend runs over.

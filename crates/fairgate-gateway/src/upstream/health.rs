@@ -1,17 +1,13 @@
 //! Asking a backend how it is: now and then, and when requests that fail on it make it suspect.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use fairgate_config::HealthConfig;
-use fairgate_dialect::Dialect;
-use http::HeaderMap;
 use http::uri::PathAndQuery;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Cause, FailureKind, Outgoing, StatusClass, Upstream};
+use super::{Cause, StatusClass, Upstream};
 
 /// How much of a health check's answer is read, so that its connection can be used again.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -72,24 +68,6 @@ pub(super) async fn probe(upstream: Arc<Upstream>) {
 }
 
 async fn check(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<(), Cause> {
-    let dialect =
-        if upstream.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
-    let headers = HeaderMap::new();
-    let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
-    let answer = upstream.get(question, due).await;
-    let answer = answer.map_err(|failure| Cause::Failed(failure.kind))?;
-    let status = answer.status();
-    let mut body = answer.into_body();
-    let read = async {
-        let mut left = ANSWER_BYTES_MAX;
-        while let Some(Ok(chunk)) = poll_fn(|cx| body.poll_chunk(cx)).await {
-            match left.checked_sub(chunk.len()) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
-    };
-    let in_time = timeout_at(due, read).await;
-    in_time.map_err(|_| Cause::Failed(FailureKind::IdleTimeout))?;
+    let (status, _) = upstream.fetch(path, due, ANSWER_BYTES_MAX).await.map_err(Cause::Failed)?;
     if status.is_success() { Ok(()) } else { Err(Cause::Answered(status.as_u16())) }
 }

@@ -7,7 +7,7 @@ use fairgate_core::event::WorkerState;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Standing, Upstream, health};
+use super::{EngineHook, Standing, Upstream, health, scrape};
 use crate::in_flight::InFlight;
 use crate::pools::{Reporter, Stands};
 
@@ -26,6 +26,8 @@ pub(crate) struct Watcher {
 pub(crate) struct Employer {
     pub(crate) pool: Arc<str>,
     pub(crate) reporter: Arc<Reporter>,
+    /// Who believes something of its workers' caches.
+    pub(crate) hook: Arc<dyn EngineHook>,
     /// What is in flight on that worker.
     pub(crate) in_flight: InFlight,
     /// How long what needs a worker that is down may wait for it.
@@ -38,10 +40,14 @@ struct News {
     standing: Standing,
     /// Whether it has been down for longer than the pool waits.
     overdue: bool,
+    /// How many requests it takes at once.
+    slots: u64,
+    /// Whether its engine has too much to do.
+    overloaded: bool,
 }
 
 /// The pools that have the backend as a worker, and what each was told last.
-struct Told {
+pub(super) struct Told {
     employers: Mutex<Vec<(Employer, Option<News>)>>,
 }
 
@@ -55,6 +61,9 @@ impl Watcher {
         ];
         if let Some(health) = upstream.config.health.clone() {
             tasks.push(tokio::spawn(health::ask(upstream.clone(), health)));
+        }
+        if let Some(metrics) = upstream.config.metrics.clone() {
+            tasks.push(tokio::spawn(scrape::read(upstream.clone(), metrics, told.clone())));
         }
         Self { told, upstream, tasks }
     }
@@ -92,9 +101,9 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
         let (standing, until) = upstream.condition.look(now);
         let down = announce(&upstream, &told, standing, down_since.is_some());
         down_since = down.then(|| down_since.unwrap_or(now));
-        let (behind, next) = told.behind(standing, down_since, now);
+        let (behind, next) = told.behind(&upstream, standing, down_since, now);
         for (employer, news) in behind {
-            employer.reporter.stands(&upstream.name, stands(&upstream, news, &employer, now));
+            employer.reporter.stands(&upstream.name, stands(news, &employer, now));
         }
         let wake_at = [until, next].into_iter().flatten().fold(sweep_at, Instant::min);
         tokio::select! {
@@ -130,18 +139,38 @@ impl Told {
         self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect()
     }
 
+    /// Whether any pool is told what is seen of it.
+    pub(super) fn is_observed(&self) -> bool {
+        self.lock().iter().any(|(employer, _)| employer.reporter.observes())
+    }
+
+    /// How many requests all pools have in flight on it.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.lock().iter().map(|(employer, _)| employer.in_flight.now()).sum()
+    }
+
+    /// Tells everybody who believes something of its cache.
+    pub(super) fn for_each_hook(&self, tell: impl Fn(&dyn EngineHook)) {
+        let hooks: Vec<_> = self.lock().iter().map(|(employer, _)| employer.hook.clone()).collect();
+        hooks.iter().for_each(|hook| tell(&**hook));
+    }
+
     /// The pools that were not told this yet, with what they are told; they count as told. And when there is more to tell
     /// if nothing happens.
     fn behind(
         &self,
+        upstream: &Upstream,
         standing: Standing,
         down_since: Option<Instant>,
         now: Instant,
     ) -> (Vec<(Employer, News)>, Option<Instant>) {
         let (mut behind, mut next) = (Vec::new(), None::<Instant>);
+        let slots = upstream.engine.slots().unwrap_or(u64::MAX);
+        let overloaded = upstream.engine.overloaded().is_some();
         for (employer, last) in self.lock().iter_mut() {
             let overdue_at = down_since.map(|since| since + employer.down_wait);
-            let news = News { standing, overdue: overdue_at.is_some_and(|at| at <= now) };
+            let overdue = overdue_at.is_some_and(|at| at <= now);
+            let news = News { standing, overdue, slots, overloaded };
             if *last != Some(news) {
                 *last = Some(news);
                 behind.push((employer.clone(), news));
@@ -161,8 +190,8 @@ impl Told {
 /// What the core is told. A worker that is down is paused: what comes waits for it with what is there. Once it has been
 /// down for too long it is overloaded: what comes and could go nowhere else is refused. One that is tried takes one more
 /// than what has been on it since before it broke.
-fn stands(upstream: &Upstream, news: News, employer: &Employer, now: Instant) -> Stands {
-    let slots = upstream.config.slots.unwrap_or(u64::MAX);
+fn stands(news: News, employer: &Employer, now: Instant) -> Stands {
+    let slots = news.slots;
     let up = Stands { state: WorkerState::Up, slots, down_until: None };
     match (news.standing, news.overdue) {
         (Standing::Unhealthy | Standing::Broken, true) => {
@@ -172,6 +201,7 @@ fn stands(upstream: &Upstream, news: News, employer: &Employer, now: Instant) ->
             Stands { down_until: Some(now + employer.down_wait), ..up }
         }
         (Standing::Trial, _) => Stands { slots: slots.min(employer.in_flight.now() + 1), ..up },
+        (Standing::Up, _) if news.overloaded => Stands { state: WorkerState::Overloaded, ..up },
         (Standing::Up, _) => up,
     }
 }

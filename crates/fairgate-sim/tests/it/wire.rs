@@ -9,7 +9,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::client::{chat, events, get, post, quick, start, with};
+use crate::client::{chat, events, get, post, quick, request, send, start, until, with};
 
 fn joined(events: &[Value], path: &str) -> String {
     events.iter().filter_map(|event| event.pointer(path)?.as_str()).collect()
@@ -255,4 +255,35 @@ async fn http_2_by_prior_knowledge_is_spoken() {
     drop(sender);
     connection.await.unwrap().unwrap();
     sim.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_are_those_of_vllm() {
+    let options = SimOptions {
+        slots: 4,
+        prefix_cache_blocks: 573,
+        decode_per_token: std::time::Duration::from_secs(1),
+        ..SimOptions::default()
+    };
+    let sim = start(options);
+    let read = async || get(&sim, "/metrics").await.text().await;
+    let idle = read().await;
+    for line in [
+        "vllm:num_requests_running{engine=\"0\",model_name=\"sim\"} 0",
+        "vllm:num_requests_waiting{engine=\"0\",model_name=\"sim\"} 0",
+        "num_gpu_blocks=\"573\"} 1.0",
+        "block_size=\"16\"",
+        "\nprocess_start_time_seconds 1",
+    ] {
+        assert!(idle.contains(line), "{line} in {idle}");
+    }
+    for _ in 0..6 {
+        let asked = request("POST", "/v1/chat/completions", chat("Hi").to_string());
+        tokio::spawn(send(sim.addr(), asked));
+    }
+    until(&sim, |stats| (stats.in_flight, stats.waiting) == (4, 2)).await;
+    let busy = read().await;
+    assert!(busy.contains("running{engine=\"0\",model_name=\"sim\"} 4"), "{busy}");
+    assert!(busy.contains("waiting{engine=\"0\",model_name=\"sim\"} 2"), "{busy}");
+    assert!(busy.contains("kv_cache_usage_perc{engine=\"0\",model_name=\"sim\"} 1.000"), "{busy}");
 }

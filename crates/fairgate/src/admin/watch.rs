@@ -316,13 +316,16 @@ fn workers(pools: &Value) -> Table {
     table
 }
 
-/// A worker's state; for how long it is paused, why it is out.
-fn state(worker: &Value) -> String {
+/// A worker's state; for how long it is paused, why it is out or not up.
+pub(super) fn state(worker: &Value) -> String {
     let (state, quota) = (text(worker, "state"), &worker["quota"]);
     match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
         (Some(reason), _) => format!("{state}: {reason}"),
         (None, Some(ms)) => format!("{state} for {:.1} s", Duration::from_millis(ms).as_secs_f64()),
-        (None, None) => state,
+        (None, None) => match worker["reason"].as_str() {
+            Some(reason) => format!("{state}: {reason}"),
+            None => state,
+        },
     }
 }
 

@@ -18,7 +18,10 @@ async fn pools_show_their_workers() {
     assert_eq!(pool["models"], json!(["sim"]));
     assert_eq!(
         pool["workers"],
-        json!([{"name": "sim", "state": "up", "in_flight": 0, "slots": 8, "tier": 0, "quota": null}])
+        json!([{
+            "name": "sim", "state": "up", "reason": null, "source": "file", "address": "http://127.0.0.1:9/",
+            "in_flight": 0, "prefill_tokens": 0, "slots": 8, "slots_reason": null, "engine": null, "tier": 0, "quota": null,
+        }])
     );
     assert_eq!(pool["journal"]["status"], "writing");
     assert_eq!(it.get("/api/v1/pools").await.expect(200)["items"][0]["name"], "sim");

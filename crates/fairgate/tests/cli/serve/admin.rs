@@ -129,6 +129,29 @@ fn a_request_is_followed_while_it_waits_and_when_it_has_ended() {
 }
 
 #[test]
+fn workers_are_added_drained_and_removed_by_command() {
+    let folder = Folder::new();
+    let gateway = Gateway::embedded(&folder);
+    let ok = |words: &[&str]| gateway.fairgate(words).ok();
+    let added = ok(&["worker", "add", "sim", "b", "http://127.0.0.1:9", "--like", "sim"]);
+    assert_eq!(added, "b works for pool sim\n");
+    assert_eq!(ok(&["worker", "drain", "sim", "b"]), "b takes nothing new; 0 in flight on it\n");
+    let told = ok(&["worker", "list", "sim"]);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<String> = told.lines().map(words).collect();
+    let headings =
+        "worker from state in flight slots prefill engine running waiting cache slots changed";
+    assert_eq!(rows[0], headings);
+    assert_eq!(rows[1..], ["sim file up 0 8 0 - - - - -", "b api drained 0 8 0 - - - - -"]);
+    assert_eq!(ok(&["worker", "undrain", "sim", "b"]), "b takes requests\n");
+    let gone = ok(&["worker", "remove", "sim", "b"]);
+    assert_eq!(gone, "b goes once nothing is in flight on it\n");
+    assert_eq!(gateway.json(&["worker", "list", "sim"]).as_array().map(Vec::len), Some(1));
+    let refused = gateway.fairgate(&["worker", "remove", "sim", "sim", "--now"]);
+    assert!(refused.stderr.contains("remove it there and reload"), "{}", refused.stderr);
+}
+
+#[test]
 fn the_audit_says_who_changed_which_fields() {
     let folder = Folder::new();
     let gateway = Gateway::embedded(&folder);

@@ -1,0 +1,277 @@
+//! Which workers there are beside those of the file: added by an operator, or found by name; and which are drained.
+//!
+//! One way in for all of them: a change of the roster makes a new configuration out of the file's, and that is put in
+//! force exactly as a reload is. So a worker that is added, found, removed or gone from DNS passes the same code as one
+//! that is written into the file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use fairgate_config::{Config, OverloadConfig, UpstreamConfig};
+use serde::{Deserialize, Serialize};
+
+/// What is known of workers beside the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Roster {
+    pub(super) kept: Kept,
+    /// The addresses of each upstream of the file that is looked up.
+    pub(super) found: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+/// What operators have said, which is kept over a restart.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Kept {
+    #[serde(default)]
+    pub(super) added: Vec<AddedWorker>,
+    /// Workers that take nothing new, each with its pool.
+    #[serde(default)]
+    pub(super) drained: BTreeSet<(String, String)>,
+    /// When workers count as overloaded, in place of what the file says.
+    #[serde(default)]
+    pub(super) overload: BTreeMap<String, Overload>,
+}
+
+/// A worker that an operator added. What it does not say is as in the upstream `like`; no secret is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddedWorker {
+    pub(crate) pool: String,
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// The upstream of the file that it is like.
+    pub(crate) like: String,
+    #[serde(default)]
+    pub(crate) slots: Option<u64>,
+    #[serde(default)]
+    pub(crate) tier: Option<u32>,
+}
+
+/// When an engine counts as overloaded: see [`OverloadConfig`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Overload {
+    pub(crate) waiting: Option<u64>,
+    pub(crate) cache_milli: Option<u64>,
+}
+
+impl From<Overload> for OverloadConfig {
+    fn from(Overload { waiting, cache_milli }: Overload) -> Self {
+        Self { waiting, cache_milli }
+    }
+}
+
+/// Where a worker is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerSource {
+    /// The configuration file.
+    File,
+    /// It was added while the gateway ran.
+    Api,
+    /// An address of a name.
+    Dns,
+}
+
+impl WorkerSource {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Api => "api",
+            Self::Dns => "dns",
+        }
+    }
+
+    pub(super) fn of(upstream: &UpstreamConfig) -> Self {
+        match (&upstream.made_from, upstream.connect_to) {
+            (None, _) => Self::File,
+            (Some(_), None) => Self::Api,
+            (Some(_), Some(_)) => Self::Dns,
+        }
+    }
+}
+
+impl AddedWorker {
+    /// The upstream that it is. Its url was checked when it was added; where it is no more like that, there is none.
+    pub(super) fn upstream(&self, like: &UpstreamConfig) -> Option<UpstreamConfig> {
+        Some(UpstreamConfig {
+            name: self.name.clone(),
+            url: fairgate_config::parse_base_url(&self.url).ok()?,
+            slots: self.slots.or(like.slots),
+            auto_slots: like.auto_slots.filter(|_| self.slots.is_none()),
+            tier: self.tier.unwrap_or(like.tier),
+            discover: None,
+            connect_to: None,
+            made_from: Some(like.name.clone()),
+            ..like.clone()
+        })
+    }
+}
+
+/// The worker at one address of a name.
+fn found_at(template: &UpstreamConfig, address: IpAddr, port: u16) -> UpstreamConfig {
+    UpstreamConfig {
+        name: found_name(&template.name, address),
+        discover: None,
+        connect_to: Some(SocketAddr::new(address, port)),
+        made_from: Some(template.name.clone()),
+        ..template.clone()
+    }
+}
+
+/// What the worker at an address is called. Colons are written as `-`, so that the name is one that a file could have.
+pub(super) fn found_name(upstream: &str, address: IpAddr) -> String {
+    format!("{upstream}-{}", address.to_string().replace(':', "-"))
+}
+
+impl Roster {
+    /// What is to be served: the file's configuration with all workers in it.
+    pub(super) fn applied_to(&self, file: &Config) -> Config {
+        let mut next = Config { upstreams: Vec::new(), ..file.clone() };
+        let mut taken: BTreeSet<String> =
+            file.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let mut members: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for upstream in &file.upstreams {
+            let Some(discover) = &upstream.discover else {
+                next.upstreams.push(upstream.clone());
+                continue;
+            };
+            let members = members.entry(&upstream.name).or_default();
+            for address in self.found.get(&upstream.name).into_iter().flatten() {
+                let worker = found_at(upstream, *address, discover.port);
+                if taken.insert(worker.name.clone()) {
+                    members.push(worker.name.clone());
+                    next.upstreams.push(worker);
+                }
+            }
+        }
+        for pool in &mut next.pools {
+            let expanded = pool.workers.iter().flat_map(|name| match members.get(&**name) {
+                Some(found) => found.clone(),
+                None => vec![name.clone()],
+            });
+            pool.workers = expanded.collect();
+        }
+        for added in &self.kept.added {
+            let like = file.upstreams.iter().find(|upstream| upstream.name == added.like);
+            let pool = next.pools.iter_mut().find(|pool| pool.name == added.pool);
+            if let (Some(pool), Some(upstream)) = (pool, like.and_then(|like| added.upstream(like)))
+                && taken.insert(added.name.clone())
+            {
+                pool.workers.push(added.name.clone());
+                next.upstreams.push(upstream);
+            }
+        }
+        for pool in next.pools.iter_mut().filter(|pool| pool.follows_slots) {
+            let slots = |name: &String| next.upstreams.iter().find(|it| it.name == *name)?.slots;
+            let sum = pool.workers.iter().filter_map(slots).fold(0, u64::saturating_add);
+            // A pool of nothing could never be granted anything, and would not say why.
+            pool.capacity = sum.max(1);
+        }
+        next
+    }
+
+    /// What of the workers that operators added cannot be had with this file, in words.
+    pub(super) fn lost_with(&self, file: &Config) -> Vec<String> {
+        let lost = self.kept.added.iter().filter_map(|added| {
+            let AddedWorker { pool, name, like, .. } = added;
+            let is_named = |upstream: &&UpstreamConfig| upstream.name == *like;
+            if !file.pools.iter().any(|known| known.name == *pool) {
+                return Some(format!("worker {name:?} was added to pool {pool:?}, which is gone"));
+            }
+            if !file.upstreams.iter().any(|upstream| is_named(&upstream)) {
+                return Some(format!("worker {name:?} is like upstream {like:?}, which is gone"));
+            }
+            let taken = file.upstreams.iter().any(|upstream| upstream.name == *name);
+            taken.then(|| format!("worker {name:?} is now an upstream of the file"))
+        });
+        lost.collect()
+    }
+
+    /// Whether a worker is to take nothing new.
+    pub(super) fn is_drained(&self, pool: &str, worker: &str) -> bool {
+        self.kept.drained.contains(&(pool.to_owned(), worker.to_owned()))
+    }
+
+    /// When a worker counts as overloaded.
+    pub(super) fn overload(&self, upstream: &UpstreamConfig) -> OverloadConfig {
+        let stated = upstream.metrics.as_ref().map(|metrics| metrics.overload);
+        match self.kept.overload.get(&upstream.name) {
+            Some(changed) => (*changed).into(),
+            None => stated.unwrap_or_default(),
+        }
+    }
+
+    /// Forgets addresses of what is no longer looked up.
+    pub(super) fn keep_found(&mut self, file: &Config) {
+        let looked_up = |name: &String| {
+            file.upstreams.iter().any(|it| it.name == *name && it.discover.is_some())
+        };
+        self.found.retain(|name, _| looked_up(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairgate_config::DiscoverConfig;
+
+    use super::*;
+
+    fn file() -> Config {
+        let url = "http://vllm.internal:8000".parse().unwrap();
+        let mut config = Config::embedded("d".into(), ([127, 0, 0, 1], 0).into(), url);
+        let discover = DiscoverConfig {
+            dns: "vllm.internal".into(),
+            port: 9000,
+            every: Duration::from_secs(5),
+        };
+        let many = UpstreamConfig {
+            name: "many".into(),
+            discover: Some(discover),
+            ..config.upstreams[0].clone()
+        };
+        config.upstreams.push(many);
+        config.pools[0].workers.push("many".into());
+        config
+    }
+
+    fn added(name: &str) -> AddedWorker {
+        AddedWorker {
+            pool: "sim".into(),
+            name: name.into(),
+            url: "http://10.0.0.9:8000/v1".into(),
+            like: "sim".into(),
+            slots: Some(3),
+            tier: None,
+        }
+    }
+
+    #[test]
+    fn addresses_and_added_workers_are_workers_like_those_of_the_file() {
+        let file = file();
+        assert_eq!(Roster::default().applied_to(&file).pools[0].workers, ["sim"]);
+        let addresses = ["10.0.0.2", "fd00::1"].map(|text| text.parse().unwrap());
+        let roster = Roster {
+            found: BTreeMap::from([("many".to_owned(), BTreeSet::from(addresses))]),
+            kept: Kept { added: vec![added("new"), added("sim")], ..Kept::default() },
+        };
+        let next = roster.applied_to(&file);
+        // One that the file has by now is the file's.
+        assert_eq!(next.pools[0].workers, ["sim", "many-10.0.0.2", "many-fd00--1", "new"]);
+        let named = |name: &str| next.upstreams.iter().find(|it| it.name == name).unwrap();
+        let found = named("many-10.0.0.2");
+        assert_eq!(found.connect_to, Some("10.0.0.2:9000".parse().unwrap()));
+        assert_eq!((found.slots, found.name_in_file()), (Some(8), "many"));
+        assert_eq!(WorkerSource::of(found), WorkerSource::Dns);
+        let new = named("new");
+        assert_eq!((new.slots, new.url.to_string()), (Some(3), "http://10.0.0.9:8000/".into()));
+        assert_eq!(WorkerSource::of(new), WorkerSource::Api);
+        assert_eq!(WorkerSource::of(named("sim")), WorkerSource::File);
+        assert_eq!(roster.lost_with(&file), [r#"worker "sim" is now an upstream of the file"#]);
+        for upstream in &next.upstreams {
+            assert_eq!(fairgate_config::check_name(&upstream.name), Ok(()));
+        }
+    }
+}
