@@ -40,9 +40,9 @@ mod yaml;
 
 pub use config::{
     AdminConfig, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential, Dialects,
-    HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig, ModelConfig, OnStoreFailure,
-    PoolConfig, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig,
-    UpstreamTimeouts,
+    HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LimitsConfig, ModelConfig,
+    OnStoreFailure, PoolConfig, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
+    UpstreamConfig, UpstreamTimeouts,
 };
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};

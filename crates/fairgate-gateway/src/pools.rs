@@ -6,19 +6,23 @@ mod names;
 mod prepare;
 mod remembered;
 mod reporter;
+mod spending;
 mod traits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use fairgate_config::{Config, ModelConfig};
+use fairgate_config::{Config, HostedBudget, ModelConfig};
+use fairgate_money::MicroUnits;
+use fairgate_store::{Budget, BudgetTier, Period, Unit};
 
 pub use self::handle::{PoolHandle, QuotaView, WorkerView};
 pub(crate) use self::handle::{Setup, Worker};
 pub use self::prepare::PoolsError;
 pub(crate) use self::remembered::keep as keep_learned;
 pub(crate) use self::reporter::{Left, Rates, Reporter, Stands};
+pub(crate) use self::spending::{Spent, TierUse};
 
 use crate::upstream::{Account, Watcher};
 
@@ -40,6 +44,25 @@ struct Served {
 pub(crate) struct Model {
     pub(crate) pool: Arc<PoolHandle>,
     pub(crate) config: ModelConfig,
+}
+
+impl Model {
+    /// What all requests for it together may use on hosted workers.
+    pub(crate) fn hosted_budgets(&self) -> Vec<Budget> {
+        let HostedBudget { tokens_per_day, tokens_per_month, money_per_day, money_per_month } =
+            self.config.hosted_budget;
+        let money = |amount: Option<MicroUnits>| amount.map(|amount| amount.0);
+        let budgets = [
+            (Unit::Tokens, Period::Day, tokens_per_day),
+            (Unit::Tokens, Period::Month, tokens_per_month),
+            (Unit::Money, Period::Day, money(money_per_day)),
+            (Unit::Money, Period::Month, money(money_per_month)),
+        ];
+        let budget = |(unit, period, amount): (Unit, Period, Option<u64>)| {
+            amount.map(|amount| Budget { period, unit, tier: BudgetTier::Hosted, amount })
+        };
+        budgets.into_iter().filter_map(budget).collect()
+    }
 }
 
 impl Pools {

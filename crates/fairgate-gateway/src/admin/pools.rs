@@ -1,7 +1,6 @@
 //! Pools and their workers, and holding flows.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -18,8 +17,8 @@ use super::body::Body;
 use super::change::change;
 use super::path::Named;
 use crate::app::App;
-use crate::live::{Unavailable, algorithm};
-use crate::pools::{PoolHandle, QuotaView};
+use crate::live::{Unavailable, WorkerBody, algorithm};
+use crate::pools::PoolHandle;
 
 /// A pool: models that share one capacity.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -51,63 +50,6 @@ pub(super) struct PoolBody {
     journal: JournalBody,
     /// What became of requests since the start.
     counts: CountsBody,
-}
-
-/// A worker of a pool.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Worker)]
-pub(super) struct WorkerBody {
-    /// Its name.
-    name: String,
-    /// `up`, `unhealthy` (health checks fail), `broken` (requests fail on it), `paused` (its provider wants nothing for a
-    /// while) or `out` (its provider's account is spent or blocked).
-    state: &'static str,
-    /// How many requests are in flight on it.
-    in_flight: u64,
-    /// How many it takes; null is any number.
-    slots: Option<u64>,
-    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
-    tier: u32,
-    /// The limits of its provider's account; null where it is not hosted.
-    quota: Option<QuotaBody>,
-}
-
-/// The limits of a provider's account.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Quota)]
-pub(super) struct QuotaBody {
-    /// The account's name.
-    account: String,
-    /// Requests a minute; null is no limit.
-    requests_per_minute: Option<u64>,
-    /// Where that number is from: `file`, `header` (the provider said so) or `learned`.
-    requests_from: Option<&'static str>,
-    /// Tokens a minute, as the provider counts them; null is no limit.
-    tokens_per_minute: Option<u64>,
-    /// Where that number is from: `file` or `header`.
-    tokens_from: Option<&'static str>,
-    /// For how many milliseconds nothing more is sent, because the provider refused a request.
-    paused_ms: Option<u64>,
-    /// How many milliseconds the provider asked for; no pause is longer than 60 000.
-    asked_ms: Option<u64>,
-    /// Why nothing is sent until somebody pays or asks: the provider's own word.
-    out: Option<String>,
-}
-
-impl From<QuotaView> for QuotaBody {
-    fn from(quota: QuotaView) -> Self {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self {
-            account: quota.account,
-            requests_per_minute: quota.requests.map(|(rate, _)| rate),
-            requests_from: quota.requests.map(|(_, from)| from),
-            tokens_per_minute: quota.tokens.map(|(rate, _)| rate),
-            tokens_from: quota.tokens.map(|(_, from)| from),
-            paused_ms: quota.paused.map(ms),
-            asked_ms: quota.asked.map(ms),
-            out: quota.out,
-        }
-    }
 }
 
 /// How a pool's journal is.
@@ -368,18 +310,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
         queue_timeout_ms: u64::try_from(config.queue_timeout.as_millis()).unwrap_or(u64::MAX),
         draining: live.draining,
         held: held.map(|(by, flow)| FlowBody { by: (*by).into(), flow: (**flow).into() }).collect(),
-        workers: pool
-            .workers()
-            .into_iter()
-            .map(|worker| WorkerBody {
-                name: worker.name,
-                state: worker.state,
-                in_flight: worker.in_flight,
-                slots: worker.slots,
-                tier: worker.tier,
-                quota: worker.quota.map(Into::into),
-            })
-            .collect(),
+        workers: pool.workers().into_iter().map(WorkerBody::from).collect(),
         journal: JournalBody {
             status,
             error,

@@ -17,6 +17,7 @@ use super::handle::{PoolHandle, Setup, Worker};
 use super::names::Names;
 use super::remembered;
 use super::reporter::Reporter;
+use super::spending::Spending;
 use super::{Model, Pools, Served};
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
@@ -261,6 +262,7 @@ fn fresh(gate: Gate, config: PoolConfig, upstreams: &HashMap<Arc<str>, Made>) ->
         names: Names::default(),
         setup: ArcSwap::from_pointee(Setup::new(config, workers)),
         occupation: Occupation::default(),
+        spending: Spending::default(),
         reporter,
     }
 }
