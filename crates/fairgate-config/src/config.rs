@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fairgate_core::policy::Policy;
-use fairgate_money::Prices;
+use fairgate_money::{MicroUnits, Prices};
 
 use crate::rules::Rules;
 
@@ -385,6 +385,21 @@ pub struct ModelConfig {
     pub upstream_name: Option<String>,
     /// Whether requests for it may go to hosted workers (default true).
     pub hosted: bool,
+    /// What all requests for it together may use there (default without limit).
+    pub hosted_budget: HostedBudget,
+}
+
+/// What may be used on hosted workers in a calendar period, in UTC. What is absent is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostedBudget {
+    /// Provider tokens a day.
+    pub tokens_per_day: Option<u64>,
+    /// Provider tokens a month.
+    pub tokens_per_month: Option<u64>,
+    /// Money a day, in micro-units of the currency of the prices.
+    pub money_per_day: Option<MicroUnits>,
+    /// Money a month, in micro-units of the currency of the prices.
+    pub money_per_month: Option<MicroUnits>,
 }
 
 /// How a request's cost is worked out. Weights are thousandths of a token charged for each token.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use http::Uri;
 
 use crate::config::{
-    AdminConfig, Config, Dialects, HostedOverBudget, JournalConfig, ModelConfig, PoolConfig,
-    UpstreamConfig,
+    AdminConfig, Config, Dialects, HostedBudget, HostedOverBudget, JournalConfig, ModelConfig,
+    PoolConfig, UpstreamConfig,
 };
 use crate::defaults;
 use crate::read::{default_policy, default_store};
@@ -71,6 +71,7 @@ impl Config {
                     name: SIM.to_owned(),
                     upstream_name: None,
                     hosted: true,
+                    hosted_budget: HostedBudget::default(),
                 }],
                 workers: vec![SIM.to_owned()],
                 retries: defaults::RETRIES,

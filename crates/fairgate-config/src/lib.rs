@@ -40,9 +40,9 @@ mod yaml;
 
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig,
-    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, QuotaConfig, Secret,
-    StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
+    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
+    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};

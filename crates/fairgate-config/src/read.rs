@@ -2,6 +2,7 @@
 
 mod engine;
 mod gateway;
+mod hosted;
 mod policy;
 mod pool;
 mod prices;
@@ -127,7 +128,9 @@ fn read(root: Field<'_>) -> Option<Config> {
     let limits = root.or("limits", defaults::LIMITS, gateway::limits);
     let upstreams = root.required("upstreams", "at least one backend", upstreams);
     let known = upstreams.as_deref();
-    let pools = root.required("pools", "at least one pool of models", |field| pools(field, known));
+    let pools = root.required("pools", "at least one pool of models", |field| {
+        pools(field, known, root.has("prices"))
+    });
     if let (Some(upstreams), Some(pools)) = (&upstreams, &pools) {
         check_aliases(upstreams, pools);
     }

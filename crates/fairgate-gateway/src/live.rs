@@ -5,9 +5,14 @@ mod algorithm;
 mod classes;
 mod flows;
 mod sights;
+mod tiers;
 mod view;
+mod worker;
 
 pub(crate) use self::algorithm::algorithm;
 pub use self::classes::ClassView;
 pub(crate) use self::sights::{Sight, Sights, Unavailable};
+pub use self::tiers::{TierUseView, TiersView};
 pub use self::view::{GroupView, LedgerView, LiveView, PoolView, ServiceView, TenantView};
+pub(crate) use self::worker::workers;
+pub use self::worker::{EngineBody, QuotaBody, WorkerBody};

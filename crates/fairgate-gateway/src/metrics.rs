@@ -13,11 +13,12 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_money::MicroUnits;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::instruments::{
-    ClassLabels, Instruments, PoolLabel, PoolReason, RequestLabels, WorkerOutcome,
+    ClassLabels, Instruments, PoolLabel, PoolReason, PoolTier, RequestLabels, WorkerOutcome,
 };
 use self::names::Names;
 use self::status::status_label;
@@ -124,6 +125,16 @@ impl Metrics {
         let (pool, worker) = (self.names.label(pool), self.names.label(worker));
         let labels = WorkerOutcome { pool, worker, outcome };
         self.instruments.attempts.get_or_create(&labels).inc();
+    }
+
+    /// What an attempt on a worker of this tier used, and what that cost.
+    pub fn used(&self, pool: &str, tier: u32, provider_tokens: u64, money: MicroUnits) {
+        let to = &self.instruments;
+        let tier = if tier == 0 { "own" } else { "hosted" };
+        let labels = PoolTier { pool: self.names.label(pool), tier };
+        to.tier_requests.get_or_create(&labels).inc();
+        to.tier_tokens.get_or_create(&labels).inc_by(provider_tokens);
+        to.tier_money.get_or_create(&labels).inc_by(money.0);
     }
 
     /// Open connections, by one more or less.

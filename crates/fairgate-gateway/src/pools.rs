@@ -9,6 +9,7 @@ mod prepare;
 mod remembered;
 mod reporter;
 mod roster;
+mod spending;
 mod traits;
 mod workers;
 
@@ -17,7 +18,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairgate_config::{Config, DiscoverConfig, ModelConfig};
+use fairgate_config::{Config, DiscoverConfig, HostedBudget, ModelConfig};
+use fairgate_money::MicroUnits;
+use fairgate_store::{Budget, BudgetTier, Period, Unit};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -31,6 +34,7 @@ pub(crate) use self::remembered::keep as keep_learned;
 pub(crate) use self::reporter::{Left, Rates, Reporter, Stands};
 pub use self::roster::WorkerSource;
 pub(crate) use self::roster::{AddedWorker, Overload};
+pub(crate) use self::spending::{Spent, TierUse};
 pub(crate) use self::workers::{Changed, Removal, WorkerAudit, WorkerError};
 
 use self::discover::SystemResolver;
@@ -68,6 +72,25 @@ struct Served {
 pub(crate) struct Model {
     pub(crate) pool: Arc<PoolHandle>,
     pub(crate) config: ModelConfig,
+}
+
+impl Model {
+    /// What all requests for it together may use on hosted workers.
+    pub(crate) fn hosted_budgets(&self) -> Vec<Budget> {
+        let HostedBudget { tokens_per_day, tokens_per_month, money_per_day, money_per_month } =
+            self.config.hosted_budget;
+        let money = |amount: Option<MicroUnits>| amount.map(|amount| amount.0);
+        let budgets = [
+            (Unit::Tokens, Period::Day, tokens_per_day),
+            (Unit::Tokens, Period::Month, tokens_per_month),
+            (Unit::Money, Period::Day, money(money_per_day)),
+            (Unit::Money, Period::Month, money(money_per_month)),
+        ];
+        let budget = |(unit, period, amount): (Unit, Period, Option<u64>)| {
+            amount.map(|amount| Budget { period, unit, tier: BudgetTier::Hosted, amount })
+        };
+        budgets.into_iter().filter_map(budget).collect()
+    }
 }
 
 impl Pools {

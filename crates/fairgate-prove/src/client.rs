@@ -26,8 +26,8 @@ use crate::answer::{Reading, Stream, whole};
 use crate::evidence::{Seen, Sighting};
 use crate::scenario::{Ask, Manner};
 
-/// The model that all clients ask for.
-pub(crate) const MODEL: &str = "sim";
+/// The models that clients ask for, one for each pool.
+pub(crate) const MODELS: [&str; 2] = ["sim", "second"];
 
 /// The longest that one request may take, from the first byte sent to the last one read.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -47,6 +47,8 @@ pub(crate) struct Tally {
 pub(crate) struct Client {
     pub(crate) gateway: SocketAddr,
     pub(crate) tenant: usize,
+    /// What it asks for.
+    pub(crate) model: &'static str,
     /// Its number among the clients of its tenant.
     pub(crate) number: usize,
     /// `Bearer` and its key.
@@ -217,7 +219,7 @@ impl Client {
 
     fn build(&self, number: u64, stream: bool) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
         let mut body = json!({
-            "model": MODEL,
+            "model": self.model,
             "messages": [{"role": "user", "content": self.prompt(number)}],
             "max_tokens": self.ask.max_tokens,
         });

@@ -18,7 +18,18 @@ pub struct Evidence {
     /// How things stood in the end.
     pub aftermath: Aftermath,
     /// What the provider has let through and refused, where there is one.
-    pub provider: Option<AccountCounts>,
+    pub provider: Option<Provider>,
+    /// All that concerns the second pool, where there is one; its provider is told of above.
+    pub second: Option<Box<Evidence>>,
+}
+
+/// What a provider has counted by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Provider {
+    /// Until all tenants were there.
+    pub at_join: AccountCounts,
+    /// In all.
+    pub in_all: AccountCounts,
 }
 
 /// One file of the journal.

@@ -40,7 +40,8 @@ impl<'a> Case<'a> {
 
 /// Judges what an experiment left behind.
 pub fn judge(scenario: &Scenario, evidence: &Evidence) -> Report {
-    report(&Case::new(scenario, evidence), None)
+    let second = evidence.second.as_ref().map(|second| Case::new(scenario, second));
+    report(&Case::new(scenario, evidence), second.as_ref(), None)
 }
 
 /// Judges an attack beside the same experiment without it.
@@ -51,10 +52,11 @@ pub fn judge_harm(
     honest: &Evidence,
 ) -> Report {
     let honest = Case::new(&harm.honest, honest);
-    report(&Case::new(scenario, evidence), Some((harm, &honest)))
+    report(&Case::new(scenario, evidence), None, Some((harm, &honest)))
 }
 
-fn report(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Report {
+/// `second`: the case of the second pool. The table and the picture are of the first.
+fn report(case: &Case<'_>, second: Option<&Case<'_>>, harm: Option<(&Harm, &Case<'_>)>) -> Report {
     let scenario = case.scenario;
     let overlap = case.service.window.map_or(0, |(from, until)| until.0 - from.0);
     Report {
@@ -66,12 +68,44 @@ fn report(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Report {
         journal_events: case.replay.events,
         journal_files: case.evidence.journal.len(),
         tenants: (0..scenario.tenants.len()).map(|i| tenant(case, i)).collect(),
-        bars: bars(case, harm),
+        bars: bars(case, second, harm),
         course: course(&case.service),
     }
 }
 
-fn bars(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
+fn bars(case: &Case<'_>, second: Option<&Case<'_>>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
+    let mut bars = of_both(service_bars, case, second);
+    if let Some((harm, honest)) = harm {
+        bars.push(order::no_errors(honest).renamed("no errors without it"));
+        bars.extend(harm::no_harm(case, honest, harm));
+    }
+    if let (Some(quota), Some(provider)) = (case.scenario.quota, case.evidence.provider) {
+        let cases: Vec<_> = [Some(case), second].into_iter().flatten().collect();
+        bars.extend([quota::few_refused(quota, provider), quota::is_used(&cases, quota)]);
+        bars.extend(quota.only.map(|hosted| quota::own_first(case, hosted)));
+    }
+    bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));
+    bars.extend(of_both(account_bars, case, second));
+    bars
+}
+
+/// The same bars of one pool or of two, each named once.
+fn of_both(
+    bars: impl Fn(&Case<'_>) -> Vec<Bar>,
+    case: &Case<'_>,
+    second: Option<&Case<'_>>,
+) -> Vec<Bar> {
+    let first = bars(case);
+    match second.map(bars) {
+        None => first,
+        Some(second) => {
+            first.into_iter().zip(second).map(|(first, also)| first.and(also)).collect()
+        }
+    }
+}
+
+/// How a pool served its tenants.
+fn service_bars(case: &Case<'_>) -> Vec<Bar> {
     let mut bars = vec![order::replayed(case), fairness::backlogged(case)];
     match (&case.slots, case.scenario.policy) {
         (Some(slots), _) => bars.push(fairness::slots_held(case, slots)),
@@ -83,22 +117,17 @@ fn bars(case: &Case<'_>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
             bars.push(fairness::no_long_gap(case));
         }
     }
-    if let Some((harm, honest)) = harm {
-        bars.push(order::no_errors(honest).renamed("no errors without it"));
-        bars.extend(harm::no_harm(case, honest, harm));
-    }
-    if let (Some(quota), Some(provider)) = (case.scenario.quota, case.evidence.provider) {
-        bars.extend([quota::few_refused(quota, provider), quota::is_used(case, quota)]);
-        bars.extend(quota.only.map(|hosted| quota::own_first(case, hosted)));
-    }
-    bars.extend(case.scenario.gain.map(|gain| fairness::no_gain(case, gain)));
-    bars.extend([
+    bars
+}
+
+/// What was written down about it, and what is left of it.
+fn account_bars(case: &Case<'_>) -> Vec<Bar> {
+    vec![
         books::rows_match(case),
         books::tokens_match(case),
         order::no_errors(case),
         order::nothing_left(case),
-    ]);
-    bars
+    ]
 }
 
 fn tenant(case: &Case<'_>, i: usize) -> TenantReport {

@@ -50,6 +50,12 @@ impl Bar {
         Self { name, passed, says: says.into() }
     }
 
+    /// The same bar in the second pool must hold too.
+    pub(crate) fn and(self, second: Self) -> Self {
+        let says = format!("{}; second pool: {}", self.says, second.says);
+        Self { name: self.name, passed: self.passed && second.passed, says }
+    }
+
     pub(crate) fn renamed(self, name: &'static str) -> Self {
         Self { name, ..self }
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::client::{Client, Tally};
+use crate::client::{Client, MODELS, Tally};
 use crate::error::ProveError;
 use crate::evidence::{Evidence, Sighting};
 use crate::folder::Folder;
@@ -87,15 +87,26 @@ async fn experiment(
     let mut show = Show { scenario, world, tallies, clients, stopped, began, observer };
     show.come(Joins::First).await;
     show.alone().await?;
+    let at_join = show.world.provider();
     show.come(Joins::AtSaturation).await;
     show.overlap().await?;
     show.tell(Phase::Finish, 1000).await?;
     let _ = stop.send(true);
     let sightings = show.gather().await?;
     show.rest().await?;
-    let mut evidence = show.world.finish().await?;
-    evidence.sightings = sightings;
-    Ok(evidence)
+    let pools = show.world.finish(at_join).await?;
+    let seen = |(pool, sightings)| Evidence { sightings, ..pool };
+    // The last pool first: each is the second of the one before it.
+    let all = pools.into_iter().zip(sightings).map(seen).rev();
+    let nest = |second, first| Some(Evidence { second: Option::map(second, Box::new), ..first });
+    Ok(all.fold(None, nest).unwrap_or_default())
+}
+
+/// A client while it asks.
+struct Running {
+    tenant: usize,
+    pool: usize,
+    task: JoinHandle<Vec<Sighting>>,
 }
 
 /// An experiment while it runs.
@@ -103,7 +114,7 @@ struct Show<'a> {
     scenario: &'a Scenario,
     world: World,
     tallies: Vec<Arc<Tally>>,
-    clients: Vec<(usize, JoinHandle<Vec<Sighting>>)>,
+    clients: Vec<Running>,
     stopped: watch::Receiver<bool>,
     began: Instant,
     observer: &'a mut dyn Observer,
@@ -119,16 +130,19 @@ impl Show<'_> {
         let most = coming.iter().map(|(_, plan)| plan.clients).max().unwrap_or(0);
         for number in 0..most {
             for (tenant, plan) in coming.iter().filter(|(_, plan)| number < plan.clients) {
+                // Of two neighbours one streams: both kinds go to each pool.
+                let pool = number / 2 % self.scenario.pools();
                 let client = Client {
                     gateway: self.world.address(),
                     tenant: *tenant,
+                    model: MODELS[pool],
                     number,
                     credential: self.world.credential(*tenant, number % plan.keys),
                     ask: plan.ask,
                     tally: self.tallies[*tenant].clone(),
                 };
-                let running = tokio::spawn(client.run(started.clone(), self.stopped.clone()));
-                self.clients.push((*tenant, running));
+                let task = tokio::spawn(client.run(started.clone(), self.stopped.clone()));
+                self.clients.push(Running { tenant: *tenant, pool, task });
             }
         }
         let ready = |(tenant, plan): &(usize, &Tenant)| {
@@ -177,7 +191,8 @@ impl Show<'_> {
         let joined = Instant::now();
         let length = self.scenario.length;
         // Some of what ends first was granted before the join, and some of what was granted does not end in time.
-        let needed = length.grants_min + 2 * self.scenario.capacity;
+        let in_one_pool = length.grants_min + 2 * self.scenario.capacity;
+        let needed = in_one_pool * self.scenario.pools() as u64;
         self.tell(Phase::Overlap, 0).await?;
         let mut outage = Outage::Ahead;
         loop {
@@ -228,16 +243,16 @@ impl Show<'_> {
         }
     }
 
-    /// Everything that the clients saw, once the last of them has finished.
-    async fn gather(&mut self) -> Result<Vec<Sighting>, ProveError> {
-        let mut sightings = Vec::new();
-        for (tenant, client) in self.clients.drain(..) {
+    /// Everything that the clients saw, pool by pool, once the last of them has finished.
+    async fn gather(&mut self) -> Result<Vec<Vec<Sighting>>, ProveError> {
+        let mut sightings = vec![Vec::new(); self.scenario.pools()];
+        for Running { tenant, pool, task } in self.clients.drain(..) {
             let tenant = self.scenario.tenants[tenant].name;
             let lost = |error: tokio::task::JoinError| ProveError::Client {
                 tenant,
                 message: error.to_string(),
             };
-            sightings.extend(client.await.map_err(lost)?);
+            sightings[pool].extend(task.await.map_err(lost)?);
         }
         Ok(sightings)
     }

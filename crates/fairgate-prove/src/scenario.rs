@@ -28,6 +28,8 @@ pub struct Scenario {
     pub outage: Option<Outage>,
     /// The limits of the provider behind the workers, where there is one.
     pub quota: Option<Quota>,
+    /// The one worker of a second pool with a model of its own, where there is one. Every other client asks for that model.
+    pub second_pool: Option<&'static str>,
     /// Whether the tenants have token budgets, larger than they can use. A budget is read before each request is submitted,
     /// in turn with what the ledger writes; so a join takes some milliseconds longer.
     pub budgets: bool,
@@ -390,6 +392,7 @@ impl Scale {
             backend: self.backend.clone(),
             outage: None,
             quota: None,
+            second_pool: None,
             budgets: false,
             gain: None,
             harm: None,
@@ -517,6 +520,11 @@ impl Scenario {
         self.tenants.iter().map(|tenant| tenant.weight).sum()
     }
 
+    /// How many pools there are.
+    pub fn pools(&self) -> usize {
+        1 + usize::from(self.second_pool.is_some())
+    }
+
     /// The place of a tenant in [`tenants`](Self::tenants).
     pub fn tenant(&self, name: &str) -> Option<usize> {
         self.tenants.iter().position(|tenant| tenant.name == name)
@@ -544,6 +552,15 @@ mod tests {
                     assert!(tenant.ask.output_tokens.1 <= tenant.ask.max_tokens);
                     let alone = tenant.group == tenant.name || scenario.level == Level::Groups;
                     assert_eq!(alone, scenario.level == Level::Groups);
+                }
+                if scenario.quota.is_some_and(|quota| quota.states == States::Nothing) {
+                    let alone = scenario.length.alone;
+                    assert!(alone >= Duration::from_secs(60), "{name}: judged after a minute");
+                }
+                if let Some(second) = scenario.second_pool {
+                    let workers = &scenario.backend.workers;
+                    assert!(workers.iter().any(|(worker, _)| *worker == second), "{name}");
+                    assert!(!scenario.budgets, "{name}: budgets would count both pools");
                 }
                 if let Some(Gain { cheat, honest }) = scenario.gain {
                     let weight = |name| scenario.tenants[scenario.tenant(name).unwrap()].weight;

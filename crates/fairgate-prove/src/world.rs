@@ -12,12 +12,12 @@ use std::time::Duration;
 use fairgate_gateway::pools::PoolHandle;
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_runtime::Closed;
-use fairgate_sim::{Account, Sim, SimOptions};
+use fairgate_sim::{Account, AccountCounts, Sim, SimOptions};
 use fairgate_store::{KeyHash, Secret, Store, StoreOptions};
 
-use self::setup::{POOL, journal_folder};
+use self::setup::{POOLS, journal_folder};
 use crate::error::ProveError;
-use crate::evidence::{Aftermath, Evidence, JournalFile};
+use crate::evidence::{Aftermath, Evidence, JournalFile, Provider};
 use crate::scenario::Scenario;
 
 /// Everything that clients ask.
@@ -25,6 +25,8 @@ pub(crate) struct World {
     backends: Vec<Backend>,
     account: Option<Arc<Account>>,
     gateway: Gateway,
+    /// Of [`POOLS`].
+    pools: usize,
     /// By tenant.
     keys: Vec<Vec<Secret>>,
     tenants: Vec<&'static str>,
@@ -65,7 +67,8 @@ impl World {
             Gateway::start(options).await.map_err(|error| failed("did not start", error))?;
         let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();
         let folder = folder.to_owned();
-        Ok(Self { backends, account, gateway, keys, tenants, folder, store_url })
+        let pools = scenario.pools();
+        Ok(Self { backends, account, gateway, pools, keys, tenants, folder, store_url })
     }
 
     /// Where clients connect.
@@ -78,15 +81,29 @@ impl World {
         format!("Bearer {}", self.keys[tenant][key].expose())
     }
 
-    fn pool(&self) -> Result<Arc<PoolHandle>, ProveError> {
-        let pool = self.gateway.app().pools.named(POOL);
-        pool.ok_or_else(|| failed("has no pool", POOL))
+    fn names(&self) -> &'static [&'static str] {
+        &POOLS[..self.pools]
+    }
+
+    fn pool(&self, name: &'static str) -> Result<Arc<PoolHandle>, ProveError> {
+        let pool = self.gateway.app().pools.named(name);
+        pool.ok_or_else(|| failed("has no pool", name))
     }
 
     /// How many requests are in flight and wait.
     pub(crate) async fn live(&self) -> Result<(u64, u64), ProveError> {
-        let live = self.pool()?.gate.live().await.map_err(gone)?;
-        Ok((live.in_flight, live.waiting))
+        let (mut in_flight, mut waiting) = (0, 0);
+        for name in self.names() {
+            let live = self.pool(name)?.gate.live().await.map_err(gone)?;
+            in_flight += live.in_flight;
+            waiting += live.waiting;
+        }
+        Ok((in_flight, waiting))
+    }
+
+    /// What the provider has counted so far.
+    pub(crate) fn provider(&self) -> Option<AccountCounts> {
+        self.account.as_ref().map(|account| account.counts())
     }
 
     /// Ends a worker as a crash would.
@@ -107,11 +124,20 @@ impl World {
         Ok(())
     }
 
-    /// Ends everything, and gathers what is left of it: all but what the clients saw.
-    pub(crate) async fn finish(self) -> Result<Evidence, ProveError> {
-        let gate = &self.pool()?.gate;
-        let live = gate.live().await.map_err(gone)?;
-        let last = gate.snapshot().await.map_err(gone)?;
+    /// Ends everything, and gathers what is left of it, pool by pool: all but what the clients saw.
+    pub(crate) async fn finish(
+        self,
+        at_join: Option<AccountCounts>,
+    ) -> Result<Vec<Evidence>, ProveError> {
+        let names = self.names();
+        let mut lasts = Vec::new();
+        for name in names {
+            let gate = &self.pool(name)?.gate;
+            let live = gate.live().await.map_err(gone)?;
+            lasts.push((live, gate.snapshot().await.map_err(gone)?));
+        }
+        let in_all = self.provider();
+        let provider = at_join.zip(in_all).map(|(at_join, in_all)| Provider { at_join, in_all });
         let drained = self.gateway.drain(DRAIN).await;
         for backend in self.backends {
             if let Some(sim) = backend.sim {
@@ -121,19 +147,27 @@ impl World {
         if let Some(problem) = drained.problems.into_iter().next() {
             return Err(failed("did not end well", problem));
         }
-        Ok(Evidence {
-            journal: journal(&journal_folder(&self.folder))?,
-            last: Some(last),
-            ledger: ledger::read(&self.store_url, &self.tenants).await?,
-            sightings: Vec::new(),
-            provider: self.account.map(|account| account.counts()),
-            aftermath: Aftermath {
-                in_flight: live.in_flight,
-                waiting: live.waiting,
-                still_in_flight: drained.still_in_flight,
-                events_lost: live.journal.events_lost,
-            },
-        })
+        let models: Vec<Option<&str>> =
+            names.iter().map(|name| (names.len() > 1).then_some(*name)).collect();
+        let ledgers = ledger::read(&self.store_url, &self.tenants, &models).await?;
+        let mut all = Vec::new();
+        for ((name, (live, last)), ledger) in names.iter().zip(lasts).zip(ledgers) {
+            all.push(Evidence {
+                journal: journal(&journal_folder(&self.folder, name))?,
+                last: Some(last),
+                ledger,
+                sightings: Vec::new(),
+                provider,
+                aftermath: Aftermath {
+                    in_flight: live.in_flight,
+                    waiting: live.waiting,
+                    still_in_flight: drained.still_in_flight,
+                    events_lost: live.journal.events_lost,
+                },
+                second: None,
+            });
+        }
+        Ok(all)
     }
 }
 

@@ -80,6 +80,9 @@ pub enum Scope {
     Tenant,
     /// A key.
     Key,
+    /// A model on the hosted tier. Its budgets are in the configuration, not here.
+    #[serde(rename = "hosted_model")]
+    HostedModel,
     /// The hosted tier as a whole.
     Hosted,
     /// A group.
@@ -100,6 +103,8 @@ pub struct Owners<'a> {
     pub key: Option<&'a str>,
     /// The hosted tier as a whole.
     pub hosted: bool,
+    /// A model on the hosted tier, with the budgets that the configuration gives it.
+    pub model: Option<(&'a str, &'a [Budget])>,
 }
 
 impl<'a> Owners<'a> {
@@ -119,7 +124,7 @@ impl<'a> Owners<'a> {
 pub struct Exhausted {
     /// What kind of owner it has.
     pub scope: Scope,
-    /// Its owner: a group's or tenant's name, a key's id, `*` for the hosted tier as a whole.
+    /// Its owner: a group's, tenant's or model's name, a key's id, `*` for the hosted tier as a whole.
     pub owner: String,
     /// Its period.
     pub period: Period,
@@ -144,7 +149,7 @@ pub struct Exhausted {
 pub struct BudgetLeft {
     /// What kind of owner it has.
     pub scope: Scope,
-    /// Its owner: a group's or tenant's name, a key's id, `*` for the hosted tier as a whole.
+    /// Its owner: a group's, tenant's or model's name, a key's id, `*` for the hosted tier as a whole.
     pub owner: String,
     /// Its period.
     pub period: Period,

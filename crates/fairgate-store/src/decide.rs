@@ -99,6 +99,7 @@ mod tests {
             provider_tokens: tokens,
             money: MicroUnits(money),
             hosted,
+            model_budgets: Vec::new(),
             at: UnixMicros(0),
         }
     }

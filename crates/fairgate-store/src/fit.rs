@@ -147,6 +147,7 @@ mod tests {
             provider_tokens: 5,
             money: MicroUnits(u64::MAX),
             hosted: Some(HostedMost { provider_tokens: 6, money: MicroUnits(0) }),
+            model_budgets: Vec::new(),
             at: UnixMicros(0),
         }
     }

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use fairgate_money::{MicroUnits, Price, UnixMicros};
 
+use crate::budget::Budget;
+
 /// One attempt, one row. A request that was tried on two workers has two rows, of which the last is `final`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
@@ -147,7 +149,7 @@ pub struct Reservation {
     pub tenant: String,
     /// The caller's key id.
     pub key: String,
-    /// The model, for the row in case the process dies.
+    /// The model.
     pub model: String,
     /// Weighted tokens: what its row says it was charged in case the process dies. No budget counts these.
     pub tokens: u64,
@@ -157,6 +159,9 @@ pub struct Reservation {
     pub money: MicroUnits,
     /// The most that it may use on a hosted worker. Absent where it must not or cannot go to one.
     pub hosted: Option<HostedMost>,
+    /// What the configuration allows its model on hosted workers. Not kept with the reservation: it says what may be held,
+    /// not what is.
+    pub model_budgets: Vec<Budget>,
     /// When.
     pub at: UnixMicros,
 }

@@ -2,7 +2,7 @@
 
 use fairgate_money::{Currency, Day, MicroUnits, PerMillion, Price, Rates, UnixMicros};
 
-use crate::budget::{Budget, BudgetLeft, Scope};
+use crate::budget::{Budget, BudgetLeft, Period, Scope};
 use crate::calendar::hour_name;
 use crate::directory::{Directory, Group, Key, Limits, Tenant};
 use crate::error::StoreError;
@@ -163,6 +163,8 @@ pub(crate) fn directory(
                 .binary_search_by(|key| key.id.cmp(&owner))
                 .map(|place| &mut keys[place].limits.budgets),
             Scope::Hosted => Ok(&mut hosted),
+            // Those of models are in the configuration.
+            Scope::HostedModel => continue,
             Scope::Group => groups
                 .binary_search_by(|group| group.name.cmp(&owner))
                 .map(|place| &mut groups[place].budgets),
@@ -296,6 +298,7 @@ pub(crate) fn reservation(row: &impl Columns) -> Result<Reservation> {
         provider_tokens: row.count(7)?,
         money: row.money(8)?,
         hosted,
+        model_budgets: Vec::new(),
     })
 }
 
@@ -313,6 +316,7 @@ pub(crate) fn guess(row: &impl Columns) -> Result<Guess> {
         group: row.text(1)?.into(),
         tenant: row.text(2)?.into(),
         key: row.text(3)?.into(),
+        model: row.text(8)?.into(),
     };
     let uses = Sum::of_row(row.int(5)?, row.int(6)?, row.int(7)?);
     Ok(Guess { request: row.text(0)?, payers, at: row.moment(4)?, uses })
@@ -332,7 +336,31 @@ pub(crate) fn budget_left(row: &impl Columns, at: UnixMicros) -> Result<BudgetLe
     Ok(budget(row)?.left(&sum(row, 6)?, at))
 }
 
+/// A sum of a model on the hosted tier, and its period.
+pub(crate) fn model_sum(row: &impl Columns) -> Result<(Period, Sum)> {
+    Ok((row.word(0)?, sum(row, 1)?))
+}
+
+/// How a model's budgets stand, with these sums in the periods that `at` lies in.
+pub(crate) fn model_budgets_left(
+    (model, budgets): (&str, &[Budget]),
+    sums: &[(Period, Sum)],
+    at: UnixMicros,
+) -> Vec<BudgetLeft> {
+    let left = |budget: &Budget| {
+        let sum = sums.iter().find(|(period, _)| *period == budget.period);
+        let sum = sum.map(|(_, sum)| *sum).unwrap_or_default();
+        Owned::of_model(model, *budget).left(&sum, at)
+    };
+    budgets.iter().map(left).collect()
+}
+
 impl Owned {
+    /// A budget that the configuration gives a model on the hosted tier.
+    pub(crate) fn of_model(model: &str, budget: Budget) -> Self {
+        Self { scope: Scope::HostedModel, owner: model.to_owned(), budget }
+    }
+
     /// How it stands, with this sum in the period that `at` lies in.
     pub(crate) fn left(self, sum: &Sum, at: UnixMicros) -> BudgetLeft {
         let Budget { period, unit, tier, amount } = self.budget;

@@ -15,7 +15,8 @@ use crate::words::Word;
 
 pub(crate) use sums::{
     ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, DROP_LOST, DROP_LOST_ATTEMPT, DROP_RESERVATION,
-    PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns, reservation_columns, sum_columns,
+    MODEL_SUMS, PUT_RESERVATION, RESERVATIONS, add_to_sum, guess_columns, reservation_columns,
+    sum_columns,
 };
 
 /// A value for a placeholder.
@@ -388,6 +389,7 @@ mod tests {
             PUT_ATTEMPT,
             PRUNE,
             BUDGETS_LEFT,
+            MODEL_SUMS,
             ADD_SUM,
             PUT_RESERVATION,
             &attempts(&everything).sql,

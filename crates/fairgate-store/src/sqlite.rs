@@ -172,10 +172,12 @@ impl Sqlite {
         at: UnixMicros,
     ) -> Result<Vec<BudgetLeft>> {
         let hosted = owners.hosted;
+        let model = owners.model.map(|(model, budgets)| (model.to_owned(), budgets.to_owned()));
         let names = [owners.group, owners.tenant, owners.key].map(|name| name.map(str::to_owned));
         self.read_rows(move |it| {
             let [group, tenant, key] = names.each_ref().map(Option::as_deref);
-            queries::budgets(it, Owners { group, tenant, key, hosted }, at)
+            let model = model.as_ref().map(|(model, budgets)| (model.as_str(), budgets.as_slice()));
+            queries::budgets(it, Owners { group, tenant, key, hosted, model }, at)
         })
         .await
     }

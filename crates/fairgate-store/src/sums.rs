@@ -1,4 +1,4 @@
-//! What groups, tenants, keys and the hosted tier used and hold, by day and by month: the numbers that budgets are measured
+//! What groups, tenants, keys, models on the hosted tier and the hosted tier used and hold, by day and by month: the numbers that budgets are measured
 //! against.
 //!
 //! An amount belongs to the periods in which it was **reserved**: a request that was granted on Monday and ends on Tuesday
@@ -28,19 +28,22 @@ pub(crate) struct Payers<'a> {
     pub(crate) group: Cow<'a, str>,
     pub(crate) tenant: Cow<'a, str>,
     pub(crate) key: Cow<'a, str>,
+    pub(crate) model: Cow<'a, str>,
 }
 
 impl<'a> From<&'a Attempt> for Payers<'a> {
     fn from(row: &'a Attempt) -> Self {
-        let Attempt { group, tenant, key, .. } = row;
-        Self { group: group.into(), tenant: tenant.into(), key: key.into() }
+        let Attempt { group, tenant, key, model, .. } = row;
+        let (group, tenant) = (group.into(), tenant.into());
+        Self { group, tenant, key: key.into(), model: model.into() }
     }
 }
 
 impl<'a> From<&'a Reservation> for Payers<'a> {
     fn from(held: &'a Reservation) -> Self {
-        let Reservation { group, tenant, key, .. } = held;
-        Self { group: group.into(), tenant: tenant.into(), key: key.into() }
+        let Reservation { group, tenant, key, model, .. } = held;
+        let (group, tenant) = (group.into(), tenant.into());
+        Self { group, tenant, key: key.into(), model: model.into() }
     }
 }
 
@@ -179,7 +182,8 @@ impl<'a> Deltas<'a> {
         }
         let hosted = delta.hosted();
         for sum in sums_of(payers, at, hosted != Sum::default()) {
-            let delta = if sum.scope == Scope::Hosted { &hosted } else { &delta };
+            let is_hosted = matches!(sum.scope, Scope::Hosted | Scope::HostedModel);
+            let delta = if is_hosted { &hosted } else { &delta };
             self.0.entry(sum).or_default().add(delta);
         }
     }
@@ -198,17 +202,19 @@ impl<'a> Deltas<'a> {
     }
 }
 
-/// The sums of a request's owners in the periods that `at` lies in, those of the hosted tier where it is `hosted`.
+/// The sums of a request's owners in the periods that `at` lies in, those of the hosted tier and of its model there where it
+/// is `hosted`.
 pub(crate) fn sums_of<'a>(
     payers: impl Into<Payers<'a>>,
     at: UnixMicros,
     hosted: bool,
 ) -> impl Iterator<Item = SumKey<'a>> {
-    let Payers { group, tenant, key } = payers.into();
-    let hosted = hosted.then_some((Scope::Hosted, Cow::Borrowed(HOSTED_OWNER)));
+    let Payers { group, tenant, key, model } = payers.into();
+    let hosted = hosted
+        .then_some([(Scope::Hosted, Cow::Borrowed(HOSTED_OWNER)), (Scope::HostedModel, model)]);
     let owners = [(Scope::Tenant, tenant), (Scope::Key, key), (Scope::Group, group)];
     let days = Period::ALL.map(|period| (period, period.first_day(at)));
-    owners.into_iter().chain(hosted).flat_map(move |(scope, owner)| {
+    owners.into_iter().chain(hosted.into_iter().flatten()).flat_map(move |(scope, owner)| {
         days.map(|(period, first_day)| SumKey { scope, owner: owner.clone(), period, first_day })
     })
 }
@@ -224,7 +230,7 @@ mod tests {
     use super::*;
 
     fn payers(group: &'static str, tenant: &'static str, key: &'static str) -> Payers<'static> {
-        Payers { group: group.into(), tenant: tenant.into(), key: key.into() }
+        Payers { group: group.into(), tenant: tenant.into(), key: key.into(), model: "m".into() }
     }
 
     fn used(tokens: i64, money: i64, tier: i64) -> Sum {
@@ -249,6 +255,7 @@ mod tests {
             ("t", amount(12, 6), 1),
             ("k", amount(11, 6), 0),
             ("other", amount(1, 0), 1),
+            ("m", amount(0, 0), 1),
             ("*", amount(0, 0), 1),
             ("g", amount(12, 6), 1),
         ];
@@ -279,6 +286,7 @@ mod tests {
             provider_tokens: 100,
             money: MicroUnits(0),
             hosted: Some(hosted),
+            model_budgets: Vec::new(),
             at: UnixMicros(0),
         };
         let with = held.holds(true);

@@ -41,7 +41,15 @@ words!(Period, "period", Day = "day", Month = "month");
 words!(Unit, "unit of a budget", Tokens = "tokens", Money = "money");
 words!(BudgetTier, "tier of a budget", Any = "any", Hosted = "hosted");
 words!(HostedUse, "use of hosted workers", Allowed = "allowed", Never = "never");
-words!(Scope, "scope", Tenant = "tenant", Key = "key", Hosted = "hosted", Group = "group");
+words!(
+    Scope,
+    "scope",
+    Tenant = "tenant",
+    Key = "key",
+    HostedModel = "hosted_model",
+    Hosted = "hosted",
+    Group = "group"
+);
 words!(
     UsageSource,
     "source of usage",

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::config::{
-    BrownoutConfig, CostConfig, HostedOverBudget, ModelConfig, PoolConfig, Tokenizer,
+    BrownoutConfig, CostConfig, HostedBudget, HostedOverBudget, ModelConfig, PoolConfig, Tokenizer,
 };
 use crate::defaults;
 use crate::field::{Field, Section};
+use crate::read::hosted::hosted_budget;
 use crate::read::policy::{default_policy, policy};
 use crate::read::upstream::Upstream;
 use crate::read::{TIMEOUT, model_name, name};
@@ -31,6 +32,8 @@ const POOL: &[&str] = &[
     "hosted_over_budget",
 ];
 
+const MODEL: &[&str] = &["name", "upstream_name", "hosted", "hosted_budget"];
+
 /// What may be waited for workers that are down; nothing, where one would rather be refused at once.
 const DOWN_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
@@ -41,7 +44,7 @@ pub(super) struct Pool {
     pub(super) config: Option<PoolConfig>,
 }
 
-/// What earlier pools have taken.
+/// What earlier pools have taken, and what else of the file matters to them.
 #[derive(Default)]
 struct Taken {
     names: BTreeMap<String, usize>,
@@ -49,11 +52,17 @@ struct Taken {
     models: BTreeMap<String, String>,
     /// Upstreams, by the path of the first pool that uses them.
     workers: BTreeMap<String, String>,
+    /// Whether the file has prices.
+    has_prices: bool,
 }
 
 /// Reads the pools. Upstreams are none where nothing is known of them.
-pub(super) fn pools(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>) -> Option<Vec<Pool>> {
-    let mut taken = Taken::default();
+pub(super) fn pools(
+    field: Field<'_>,
+    upstreams: Option<&[Upstream<'_>]>,
+    has_prices: bool,
+) -> Option<Vec<Pool>> {
+    let mut taken = Taken { has_prices, ..Taken::default() };
     Some(field.list()?.into_iter().map(|field| pool(field, upstreams, &mut taken)).collect())
 }
 
@@ -126,16 +135,30 @@ fn config(
 
 fn model(field: Field<'_>, pool: &str, taken: &mut Taken) -> Option<ModelConfig> {
     let model = match field.scalar() {
-        Some(_) => {
-            ModelConfig { name: model_name(field.clone())?, upstream_name: None, hosted: true }
-        }
+        Some(_) => ModelConfig {
+            name: model_name(field.clone())?,
+            upstream_name: None,
+            hosted: true,
+            hosted_budget: HostedBudget::default(),
+        },
         None => {
-            let section = field.clone().section(&["name", "upstream_name", "hosted"])?;
+            let section = field.clone().section(MODEL)?;
             let name = section.required("name", "what clients ask for", model_name);
             let upstream_name = section.optional("upstream_name", model_name);
             let uses = [("allowed", true), ("never", false)];
             let hosted = section.or("hosted", true, |field| field.one_of(&uses));
-            ModelConfig { name: name?, upstream_name: upstream_name?, hosted: hosted? }
+            let budget = section.optional("hosted_budget", |field| {
+                if hosted == Some(false) {
+                    return field.wrong("is for what hosted: never forbids: remove one of them");
+                }
+                hosted_budget(field, taken.has_prices)
+            });
+            ModelConfig {
+                name: name?,
+                upstream_name: upstream_name?,
+                hosted: hosted?,
+                hosted_budget: budget?.unwrap_or_default(),
+            }
         }
     };
     match taken.models.insert(model.name.clone(), pool.to_owned()) {

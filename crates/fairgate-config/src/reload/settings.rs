@@ -10,9 +10,9 @@ use fairgate_money::{Price, Prices, Rates};
 
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, HealthConfig, HostedOverBudget, JournalConfig, LimitsConfig,
-    MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig, QuotaConfig, Secret,
-    StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
+    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
+    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -343,12 +343,26 @@ fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {
     list.live("cost.tokenizer", tokenizer);
 }
 
-fn model_words(ModelConfig { name, upstream_name, hosted }: &ModelConfig) -> String {
+fn model_words(model: &ModelConfig) -> String {
+    let ModelConfig { name, upstream_name, hosted, hosted_budget } = model;
     let never = if *hosted { "" } else { " never hosted" };
+    let budget = budget_words(hosted_budget);
     match upstream_name {
-        Some(upstream_name) => format!("{name} as {upstream_name}{never}"),
-        None => format!("{name}{never}"),
+        Some(upstream_name) => format!("{name} as {upstream_name}{never}{budget}"),
+        None => format!("{name}{never}{budget}"),
     }
+}
+
+fn budget_words(budget: &HostedBudget) -> String {
+    let HostedBudget { tokens_per_day, tokens_per_month, money_per_day, money_per_month } = budget;
+    let words = [
+        tokens_per_day.map(|tokens| format!("{tokens} tokens a day")),
+        tokens_per_month.map(|tokens| format!("{tokens} tokens a month")),
+        money_per_day.map(|money| format!("{money} a day")),
+        money_per_month.map(|money| format!("{money} a month")),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    if words.is_empty() { String::new() } else { format!(" hosted up to {}", words.join(", ")) }
 }
 
 /// Each price is a setting of its own, by model, upstream and day.

@@ -107,6 +107,9 @@ fn it_is_read_as_it_ships() {
     assert_eq!(config.data_dir, folder.path().join("fairgate-data"));
 }
 
+const PRICES: &str =
+    "prices: {currency: USD, models: [{model: default, input: 2.50, output: 10}]}\n";
+
 #[test]
 fn each_commented_option_can_be_uncommented() {
     let folder = Folder::new();
@@ -114,6 +117,9 @@ fn each_commented_option_can_be_uncommented() {
         // One credential takes the other's place.
         let instead = text.contains("    credential: {file");
         let text = if instead { text.replace("    credential: {env", "    #{env") } else { text };
+        // Money is counted by prices.
+        let counts_money = text.contains("\n        hosted_budget:");
+        let text = if counts_money { format!("{text}\n{PRICES}") } else { text };
         if let Err(errors) = folder.parse(&text) {
             panic!("{errors}\n{text}");
         }
@@ -165,6 +171,7 @@ fn what_is_commented_out_is_the_default_or_off() {
         "fields:",
         "headers:",
         "ca: tls/company-ca.pem",
+        "hosted_budget:",
         "policy:",
         "partition: true",
         "brownout:",

@@ -92,6 +92,11 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].models[].name", "x"),
     ("pools[].models[].upstream_name", "x"),
     ("pools[].models[].hosted", "never"),
+    ("pools[].models[].hosted_budget", r#"{"tokens_per_day": 7}"#),
+    ("pools[].models[].hosted_budget.tokens_per_day", "7"),
+    ("pools[].models[].hosted_budget.tokens_per_month", "7"),
+    ("pools[].models[].hosted_budget.money_per_day", "7.50"),
+    ("pools[].models[].hosted_budget.money_per_month", "7"),
     ("pools[].workers", r#"["vllm", "spare"]"#),
     ("pools[].capacity", "7"),
     ("pools[].policy", r#"{"share": {"by": "tenant"}}"#),
@@ -148,7 +153,7 @@ fn base(option: &str) -> Value {
     if option == "upstreams[].tier" {
         base["upstreams"][0]["slots"] = json!(4);
     }
-    if option.starts_with("prices.") {
+    if option.starts_with("prices.") || option.contains(".money_per_") {
         base["pools"][0]["models"] = json!([{"name": "llama"}, {"name": "other"}]);
         let price = json!({"model": "llama", "input": 2.5, "output": 10});
         base["prices"] = json!({"currency": "USD", "models": [price]});
@@ -265,6 +270,9 @@ fn defaults_are_as_documented() {
                 let found = match &*option {
                     "pools[].models[].upstream_name" => words.contains("llama → llama as x"),
                     "pools[].brownout" => words.contains("none → 750ms"),
+                    budget if budget.contains(".hosted_budget.") => {
+                        words.contains(" → llama hosted up to 7")
+                    }
                     _ => words.contains(&format!("{default} → ")),
                 };
                 assert!(found, "{option}: {words}");

@@ -1,6 +1,6 @@
 //! Prices, tiers and what happens over a hosted budget.
 
-use fairgate_config::{Config, HostedOverBudget};
+use fairgate_config::{Config, HostedBudget, HostedOverBudget};
 use fairgate_money::{Day, MicroUnits, TokenCounts, UnixMicros};
 
 use crate::support::{Folder, LEAST, errors};
@@ -144,6 +144,26 @@ fn a_pool_without_own_workers_refuses_over_a_hosted_budget() {
     );
     let never = LEAST.replace("[llama-8b]", "[{name: llama-8b, hosted: never}]");
     assert!(!read(&never).pools[0].models[0].hosted);
+}
+
+#[test]
+fn a_model_may_have_a_budget_on_hosted_workers() {
+    let with = |model: &str| LEAST.replace("[llama-8b]", &format!("[{{name: llama-8b, {model}}}]"));
+    let budget = "hosted_budget: {tokens_per_month: 5000000, money_per_day: 7.50}";
+    let config = read(&format!("{}{PRICES}", with(budget)));
+    let budget_read = config.pools[0].models[0].hosted_budget;
+    let expected = HostedBudget {
+        tokens_per_month: Some(5_000_000),
+        money_per_day: Some(MicroUnits(7_500_000)),
+        ..HostedBudget::default()
+    };
+    assert_eq!(budget_read, expected);
+    let wrong = |model: &str| errors(&with(model)).remove(0);
+    assert!(wrong(budget).contains(
+        "pools[0].models[0].hosted_budget.money_per_day: money is counted by prices, and there are none"
+    ));
+    let both = wrong("hosted: never, hosted_budget: {tokens_per_day: 1}");
+    assert!(both.contains("is for what hosted: never forbids"), "{both}");
 }
 
 #[test]

@@ -22,9 +22,10 @@ use crate::forward::unix_now;
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Budget)]
 pub(super) struct BudgetBody {
-    /// Whose: `group`, `tenant`, `key`, or `hosted` for the hosted tier as a whole.
+    /// Whose: `group`, `tenant`, `key`, `hosted_model` for a model on hosted workers, or `hosted` for the hosted tier as a
+    /// whole.
     scope: &'static str,
-    /// The group's or tenant's name, the key's id, or `*`.
+    /// The group's, tenant's or model's name, the key's id, or `*`.
     owner: String,
     /// Per what: `day` or `month`, in UTC.
     period: &'static str,
@@ -78,6 +79,7 @@ impl BudgetBody {
                 Scope::Group => "group",
                 Scope::Tenant => "tenant",
                 Scope::Key => "key",
+                Scope::HostedModel => "hosted_model",
                 Scope::Hosted => "hosted",
             },
             owner: budget.owner,
@@ -112,6 +114,22 @@ pub(super) async fn budgets(app: &App, owners: Owners<'_>) -> Result<Vec<BudgetB
         false => None,
     };
     Ok(budgets.into_iter().map(|budget| BudgetBody::new(budget, currency)).collect())
+}
+
+/// The budgets that the configuration gives models on hosted workers; of those models that are `asked` about.
+pub(super) async fn model_budgets(
+    app: &App,
+    asked: impl Fn(&str) -> bool,
+) -> Result<Vec<BudgetBody>, ApiError> {
+    let mut all = Vec::new();
+    for name in app.pools.models().into_iter().filter(|name| asked(name)) {
+        let of_model = app.pools.model(&name).map(|model| model.hosted_budgets());
+        if let Some(of_model) = of_model.filter(|budgets| !budgets.is_empty()) {
+            let owners = Owners { model: Some((&name, &of_model)), ..Owners::default() };
+            all.extend(budgets(app, owners).await?);
+        }
+    }
+    Ok(all)
 }
 
 /// Shows how a group's budgets stand.

@@ -150,12 +150,13 @@ async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
     let mut views = Vec::with_capacity(pools.len());
     for pool in &pools {
         let sight = app.control.sights.of(pool).await?;
-        views.push(sight.view(&pool.name, &directory).clone());
+        views.push(sight.view(&pool.name, &directory).clone().with_tiers(pool, &sight.snapshot));
     }
     let one = (views.len() == 1).then(|| views[0].clone());
     let ledger = LedgerView {
         rows_waiting: app.store.rows_waiting(),
         answers_without_row: app.metrics.answers_without_row(),
     };
-    Ok(LiveView { at: moment::shown(unix_now()), ledger, one, pools: views })
+    let currency = app.config.load().prices.currency().map(String::from);
+    Ok(LiveView { at: moment::shown(unix_now()), ledger, currency, one, pools: views })
 }

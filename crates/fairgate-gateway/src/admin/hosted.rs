@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::body::Body;
-use super::budgets::{BudgetBody, budgets};
+use super::budgets::{BudgetBody, budgets, model_budgets};
 use super::change::{change, made};
 use super::limits::HostedLimits;
 use super::name::Object;
@@ -23,7 +23,7 @@ use crate::app::App;
 pub(super) struct HostedBody {
     /// The limits.
     limits: HostedLimits,
-    /// How the budgets stand.
+    /// How the budgets stand: those of the tier as a whole, then those that the configuration gives models.
     budgets: Vec<BudgetBody>,
 }
 
@@ -39,7 +39,9 @@ pub(super) struct PatchHosted {
 
 async fn told(app: &App, limits: HostedLimits) -> Result<Json<HostedBody>, ApiError> {
     let owners = Owners { hosted: true, ..Owners::default() };
-    Ok(Json(HostedBody { limits, budgets: budgets(app, owners).await? }))
+    let mut budgets = budgets(app, owners).await?;
+    budgets.extend(model_budgets(app, |_| true).await?);
+    Ok(Json(HostedBody { limits, budgets }))
 }
 
 /// Shows what all tenants together may use on hosted workers.

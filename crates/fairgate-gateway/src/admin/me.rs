@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::api_error::ApiError;
 use super::auth::Viewer;
-use super::budgets::{BudgetBody, budgets};
+use super::budgets::{BudgetBody, budgets, model_budgets};
 use super::limits::LimitsBody;
 use crate::app::App;
 use crate::identity::Caller;
@@ -37,7 +37,8 @@ pub(super) struct Me {
     tenant_limits: Standing,
     /// How the key stands against its limits.
     key_limits: Standing,
-    /// The budgets of the tenant and the key.
+    /// The budgets that its requests count in: those of the tenant and the key, of the group, and, where it may use hosted
+    /// workers, those of the hosted tier and of models there.
     budgets: Vec<BudgetBody>,
     /// Its part of each pool.
     pools: Vec<MyPool>,
@@ -102,7 +103,6 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
         let sight = app.control.sights.of(&pool).await?;
         pools.push(my_pool(sight.view(&pool.name, &directory), &caller));
     }
-    let own = Owners { key: Some(&caller.key), ..Owners::tenant(&caller.tenant) };
     let now = Instant::now();
     let left = |owner, name, limits| standing(limits, app.limits.left(owner, name, limits, now));
     Ok(Json(Me {
@@ -113,9 +113,28 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
         classes: caller.classes.iter().map(|(class, _)| class.clone()).collect(),
         tenant_limits: left(Owner::Tenant, &caller.tenant, &caller.tenant_limits),
         key_limits: left(Owner::Key, &caller.key, &caller.key_limits),
-        budgets: budgets(&app, own).await?,
+        budgets: my_budgets(&app, &caller).await?,
         pools,
     }))
+}
+
+/// All budgets that the caller's requests count in.
+async fn my_budgets(app: &App, caller: &Caller) -> Result<Vec<BudgetBody>, ApiError> {
+    let hosted = caller.may_use_hosted && app.pools.all().iter().any(|pool| pool.has_hosted_tier());
+    let owners = Owners {
+        group: Some(&caller.group),
+        key: Some(&caller.key),
+        hosted,
+        ..Owners::tenant(&caller.tenant)
+    };
+    let mut all = budgets(app, owners).await?;
+    if hosted {
+        let may_ask = |model: &str| {
+            caller.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
+        };
+        all.extend(model_budgets(app, may_ask).await?);
+    }
+    Ok(all)
 }
 
 fn standing(limits: &fairgate_store::Limits, left: Left) -> Standing {

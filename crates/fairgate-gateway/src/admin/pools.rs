@@ -1,12 +1,10 @@
 //! Pools and their workers, and holding flows.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::snapshot::Snapshot;
 use fairgate_runtime::{ChangeError, Closed, JournalStatus};
 use fairgate_store::Change;
 use http::StatusCode;
@@ -19,8 +17,8 @@ use super::body::Body;
 use super::change::change;
 use super::path::Named;
 use crate::app::App;
-use crate::live::{Unavailable, algorithm};
-use crate::pools::{EngineView, PoolHandle, QuotaView};
+use crate::live::{Unavailable, WorkerBody, algorithm, workers};
+use crate::pools::PoolHandle;
 
 /// A pool: models that share one capacity.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -52,110 +50,6 @@ pub(super) struct PoolBody {
     journal: JournalBody,
     /// What became of requests since the start.
     counts: CountsBody,
-}
-
-/// A worker of a pool.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Worker)]
-pub(super) struct WorkerBody {
-    /// Its name.
-    pub(super) name: String,
-    /// `up`, `drained` (an operator has it take nothing new), `unhealthy` (health checks fail), `broken` (requests fail on it),
-    /// `overloaded` (its engine has too much to do), `paused` (its provider wants nothing for a while) or `out` (its provider's
-    /// account is spent or blocked).
-    state: &'static str,
-    /// Why, where more can be said.
-    reason: Option<String>,
-    /// Where it is from: `file`, `api` (it was added while the gateway ran) or `dns`.
-    source: &'static str,
-    /// Where requests are sent: its url, or the address that was found.
-    address: String,
-    /// How many requests are in flight on it.
-    in_flight: u64,
-    /// Input tokens of these that it has not worked on yet, as far as the gateway knows.
-    prefill_tokens: u64,
-    /// How many it takes; null is any number.
-    slots: Option<u64>,
-    /// How its slots changed last and why; null where they have not.
-    slots_reason: Option<String>,
-    /// What its engine says of itself; null where that is not read.
-    engine: Option<EngineBody>,
-    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
-    tier: u32,
-    /// The limits of its provider's account; null where it is not hosted.
-    quota: Option<QuotaBody>,
-}
-
-/// What an engine says of itself.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Engine)]
-pub(super) struct EngineBody {
-    /// `vllm`, `sglang` or `llama.cpp`.
-    kind: &'static str,
-    /// Requests that it works on.
-    running: u64,
-    /// Requests in its own queue.
-    waiting: u64,
-    /// The part of its cache in use, in thousandths; null where it does not say.
-    cache_used_thousandths: Option<u64>,
-    /// How many tokens its cache holds; null where it does not say.
-    cache_tokens: Option<u64>,
-    /// It is overloaded where more requests than this wait in its own queue; null is never.
-    overload_waiting: Option<u64>,
-    /// It is overloaded where more than this part of its cache is in use, in thousandths; null is never.
-    overload_cache_thousandths: Option<u64>,
-}
-
-impl From<EngineView> for EngineBody {
-    fn from(engine: EngineView) -> Self {
-        Self {
-            kind: engine.kind,
-            running: engine.running,
-            waiting: engine.waiting,
-            cache_used_thousandths: engine.cache_used_milli,
-            cache_tokens: engine.cache_tokens,
-            overload_waiting: engine.overload_waiting,
-            overload_cache_thousandths: engine.overload_cache_milli,
-        }
-    }
-}
-
-/// The limits of a provider's account.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Quota)]
-pub(super) struct QuotaBody {
-    /// The account's name.
-    account: String,
-    /// Requests a minute; null is no limit.
-    requests_per_minute: Option<u64>,
-    /// Where that number is from: `file`, `header` (the provider said so) or `learned`.
-    requests_from: Option<&'static str>,
-    /// Tokens a minute, as the provider counts them; null is no limit.
-    tokens_per_minute: Option<u64>,
-    /// Where that number is from: `file` or `header`.
-    tokens_from: Option<&'static str>,
-    /// For how many milliseconds nothing more is sent, because the provider refused a request.
-    paused_ms: Option<u64>,
-    /// How many milliseconds the provider asked for; no pause is longer than 60 000.
-    asked_ms: Option<u64>,
-    /// Why nothing is sent until somebody pays or asks: the provider's own word.
-    out: Option<String>,
-}
-
-impl From<QuotaView> for QuotaBody {
-    fn from(quota: QuotaView) -> Self {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self {
-            account: quota.account,
-            requests_per_minute: quota.requests.map(|(rate, _)| rate),
-            requests_from: quota.requests.map(|(_, from)| from),
-            tokens_per_minute: quota.tokens.map(|(rate, _)| rate),
-            tokens_from: quota.tokens.map(|(_, from)| from),
-            paused_ms: quota.paused.map(ms),
-            asked_ms: quota.asked.map(ms),
-            out: quota.out,
-        }
-    }
 }
 
 /// How a pool's journal is.
@@ -416,7 +310,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
         queue_timeout_ms: u64::try_from(config.queue_timeout.as_millis()).unwrap_or(u64::MAX),
         draining: live.draining,
         held: held.map(|(by, flow)| FlowBody { by: (*by).into(), flow: (**flow).into() }).collect(),
-        workers: workers_in(&sight.snapshot, pool),
+        workers: workers(&sight.snapshot, pool),
         journal: JournalBody {
             status,
             error,
@@ -440,32 +334,5 @@ pub(super) async fn worker_bodies(
     pool: &PoolHandle,
 ) -> Result<Vec<WorkerBody>, ApiError> {
     let sight = app.control.sights.of(pool).await?;
-    Ok(workers_in(&sight.snapshot, pool))
-}
-
-fn workers_in(snapshot: &Snapshot, pool: &PoolHandle) -> Vec<WorkerBody> {
-    let workers = pool.workers().into_iter().map(|worker| WorkerBody {
-        prefill_tokens: prefill_tokens(snapshot, &worker.name),
-        name: worker.name,
-        state: worker.state,
-        reason: worker.reason,
-        source: worker.source.name(),
-        address: worker.address,
-        in_flight: worker.in_flight,
-        slots: worker.slots,
-        slots_reason: worker.slots_reason,
-        engine: worker.engine.map(Into::into),
-        tier: worker.tier,
-        quota: worker.quota.map(Into::into),
-    });
-    workers.collect()
-}
-
-/// What is left of the prefill of all that is in flight on a worker.
-fn prefill_tokens(snapshot: &Snapshot, worker: &str) -> u64 {
-    let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
-    let Some(number) = workers.into_iter().find(|it| &*it.said.name == worker) else { return 0 };
-    let flights = snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
-    let on_it = flights.filter(|flight| flight.place.is_some_and(|(on, _)| on == number.number));
-    on_it.map(|flight| flight.prefill.0).fold(0, u64::saturating_add)
+    Ok(workers(&sight.snapshot, pool))
 }

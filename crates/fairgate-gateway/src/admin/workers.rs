@@ -14,9 +14,10 @@ use super::auth::Admin;
 use super::body::Body;
 use super::name::{Whole, given};
 use super::path::Named;
-use super::pools::{WorkerBody, named, worker_bodies};
+use super::pools::{named, worker_bodies};
 use super::query::Params;
 use crate::app::App;
+use crate::live::WorkerBody;
 use crate::pools::{AddedWorker, Changed, Overload, Removal, WorkerAudit, WorkerError};
 
 /// A new worker.

@@ -24,7 +24,7 @@ pub(super) async fn look(accepted: &In<'_, Accepted>) -> Result<Option<u64>, Ref
         group: Some(&caller.group),
         tenant: Some(&caller.tenant),
         key: Some(&caller.key),
-        hosted: false,
+        ..Owners::default()
     };
     let budgets = arrival.app.store.budgets(owners, now).await;
     let budgets =
@@ -71,12 +71,17 @@ pub(super) async fn reserve(counted: &In<'_, Counted>, payload: &Payload) -> Res
     if !may_use_hosted && !has_own {
         return Err(refusal::hosted_not_allowed(&counted.ask.model));
     }
-    let is_budgeted = caller.budgeted || (may_use_hosted && caller.hosted_budgeted);
+    let model_budgets = payload.model.hosted_budgets();
+    let is_hosted_budgeted = caller.hosted_budgeted || !model_budgets.is_empty();
+    let is_budgeted = caller.budgeted || (may_use_hosted && is_hosted_budgeted);
     if !is_budgeted {
         return Ok(may_use_hosted);
     }
     let over_budget = setup.config.hosted_over_budget;
-    let reservation = reservation(counted, payload, &setup, may_use_hosted, has_own);
+    let reservation = Reservation {
+        model_budgets,
+        ..reservation(counted, payload, &setup, may_use_hosted, has_own)
+    };
     drop(setup);
     let now = reservation.at;
     let refused = |exhausted: &Exhausted| {
@@ -129,6 +134,7 @@ fn reservation(
         provider_tokens,
         money: own.unwrap_or_default(),
         hosted,
+        model_budgets: Vec::new(),
         at,
     }
 }

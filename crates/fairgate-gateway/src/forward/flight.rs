@@ -7,7 +7,7 @@ use fairgate_core::units::Tokens;
 use fairgate_dialect::{Ask, Meter, Usage};
 use fairgate_money::{MicroUnits, TokenCounts};
 use fairgate_runtime::Permit;
-use fairgate_store::Outcome;
+use fairgate_store::{Outcome, UsageSource};
 
 use super::bill::{Bill, Used, is_whole};
 use super::continued;
@@ -163,6 +163,11 @@ impl Flight {
         continued::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         let upstream = &self.worker.upstream.config;
         let (money, price) = self.asked_for(arrival, accepted, bill.usage);
+        if bill.source() != UsageSource::None {
+            let tokens = bill.provider_tokens;
+            accepted.pool.spending.count(&caller.tenant, upstream.tier, tokens, money);
+            app.metrics.used(&accepted.pool.name, upstream.tier, tokens, money);
+        }
         let flown = Flown {
             bill,
             worker: Some(upstream.name.clone()),

@@ -288,6 +288,7 @@ fn outgoing(
         model: (theirs != model.name).then_some(theirs),
         max_tokens: cap,
         ask_usage,
+        cache_salt: None,
         strip: &strip,
     };
     let body = ask.changed(route, bytes, changes);

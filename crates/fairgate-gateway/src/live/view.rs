@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::fairness::{CapUse, Due, FlowFairness};
+use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::PerWeight;
 use fairgate_store::Directory;
 use serde::Serialize;
@@ -14,7 +15,10 @@ use super::algorithm::algorithm;
 use super::classes::{ClassView, Classes};
 use super::flows::{FlowView, for_each_flow};
 use super::sights::Sight;
+use super::tiers::TiersView;
+use super::worker::{WorkerBody, workers};
 use crate::lag::Lag;
+use crate::pools::PoolHandle;
 
 /// How many tenants of a pool are shown: those with the most under way.
 const TENANTS_SHOWN: usize = 1000;
@@ -27,6 +31,8 @@ pub struct LiveView {
     pub at: String,
     /// The ledger.
     pub ledger: LedgerView,
+    /// The currency of the amounts of money, such as `USD`; null where there are no prices.
+    pub currency: Option<String>,
     /// The one pool.
     #[serde(flatten)]
     pub one: Option<PoolView>,
@@ -66,6 +72,11 @@ pub struct PoolView {
     pub tenants: Vec<TenantView>,
     /// How many more tenants it knows.
     pub tenants_omitted: u64,
+    /// What all tenants used on own and on hosted workers.
+    #[serde(flatten)]
+    pub tiers: TiersView,
+    /// Its workers, with what is known of their providers' limits.
+    pub workers: Vec<WorkerBody>,
 }
 
 /// What a flow was served beside what it was due, since the pool began to count it. A flow that has been idle for long is
@@ -159,6 +170,9 @@ pub struct TenantView {
     /// What it was served beside what it was due.
     #[serde(flatten)]
     pub service: ServiceView,
+    /// What it used on own and on hosted workers.
+    #[serde(flatten)]
+    pub tiers: TiersView,
 }
 
 /// What flows of one name come to together. There are several where the policy shares by something else above them.
@@ -252,7 +266,21 @@ impl PoolView {
             groups: groups.into_iter().map(|(name, row)| row.group(name, directory)).collect(),
             tenants_omitted: shown.1,
             tenants: shown.0.into_iter().map(|(key, row)| row.tenant(key, directory)).collect(),
+            tiers: TiersView::default(),
+            workers: Vec::new(),
         }
+    }
+
+    /// Adds what the scheduler does not know: what tenants used on which workers, and how these stand.
+    pub(crate) fn with_tiers(mut self, pool: &PoolHandle, snapshot: &Snapshot) -> Self {
+        let tenants = self.tenants.iter().map(|tenant| &*tenant.tenant_id);
+        let spent = pool.spending.of(tenants);
+        for (tenant, spent) in self.tenants.iter_mut().zip(spent) {
+            tenant.tiers = spent.into();
+        }
+        self.tiers = pool.spending.all().into();
+        self.workers = workers(snapshot, pool);
+        self
     }
 }
 
@@ -351,6 +379,7 @@ impl Row {
             lag_bound_tokens: view.lag_bound_tokens,
             lag_floor_tokens: view.lag_floor_tokens,
             service: view.service,
+            tiers: TiersView::default(),
         }
     }
 }

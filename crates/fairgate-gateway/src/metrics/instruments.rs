@@ -56,6 +56,13 @@ pub(super) struct WorkerOutcome {
     pub(super) outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PoolTier {
+    pub(super) pool: Arc<str>,
+    /// `own` or `hosted`.
+    pub(super) tier: &'static str,
+}
+
 #[derive(Debug)]
 pub(super) struct Instruments {
     pub(super) requests: Family<RequestLabels, Counter>,
@@ -70,6 +77,9 @@ pub(super) struct Instruments {
     pub(super) class_wait: Family<ClassLabels, Histogram, fn() -> Histogram>,
     pub(super) class_charged: Family<ClassLabels, Counter>,
     pub(super) attempts: Family<WorkerOutcome, Counter>,
+    pub(super) tier_requests: Family<PoolTier, Counter>,
+    pub(super) tier_tokens: Family<PoolTier, Counter>,
+    pub(super) tier_money: Family<PoolTier, Counter>,
     pub(super) connections: Gauge,
     pub(super) ledger_write_failures: Counter,
     pub(super) answers_without_row: Counter,
@@ -94,6 +104,9 @@ impl Instruments {
             class_wait: Family::new_with_constructor(seconds),
             class_charged: Family::default(),
             attempts: Family::default(),
+            tier_requests: Family::default(),
+            tier_tokens: Family::default(),
+            tier_money: Family::default(),
             connections: Gauge::default(),
             ledger_write_failures: Counter::default(),
             answers_without_row: Counter::default(),
@@ -135,6 +148,18 @@ impl Instruments {
         to.register_with_unit("class_charged", charged, tokens(), self.class_charged.clone());
         let attempts = "Attempts on upstream workers, by outcome";
         to.register("upstream_attempts", attempts, self.attempts.clone());
+        self.register_tiers(to);
+    }
+
+    fn register_tiers(&self, to: &mut Registry) {
+        let requests = "Attempts that used anything on own (tier 0) or on hosted workers";
+        to.register("tier_requests", requests, self.tier_requests.clone());
+        let tokens = "What they used, in tokens as a provider counts them, not weighted";
+        let unit = Unit::Other("tokens".to_owned());
+        to.register_with_unit("tier_provider", tokens, unit, self.tier_tokens.clone());
+        let money = "What they cost, in millionths of the currency";
+        let unit = Unit::Other("micro_units".to_owned());
+        to.register_with_unit("tier_money", money, unit, self.tier_money.clone());
     }
 
     fn register_process(&self, to: &mut Registry) {

@@ -13,6 +13,7 @@ use fairgate_runtime::Gate;
 use super::names::Names;
 use super::reporter::Reporter;
 use super::roster::WorkerSource;
+use super::spending::Spending;
 use super::traits;
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
@@ -29,6 +30,8 @@ pub struct PoolHandle {
     pub(crate) names: Names,
     /// What time in its slots is worth.
     pub(crate) occupation: Occupation,
+    /// What its requests came to, by tenant and tier.
+    pub(crate) spending: Spending,
     /// Tells it what is observed of its workers.
     pub(crate) reporter: Arc<Reporter>,
     /// Who believes something of its workers' caches.
@@ -228,6 +231,11 @@ impl PoolHandle {
     /// What is in force now.
     pub(crate) fn setup(&self) -> Guard<Arc<Setup>> {
         self.setup.load()
+    }
+
+    /// Whether any of its workers is of a higher tier than its own ones.
+    pub(crate) fn has_hosted_tier(&self) -> bool {
+        self.setup.load().has_hosted_tier
     }
 
     /// Its configuration in force.

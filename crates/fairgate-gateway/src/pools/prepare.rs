@@ -19,6 +19,7 @@ use super::names::Names;
 use super::remembered;
 use super::reporter::Reporter;
 use super::roster::Roster;
+use super::spending::Spending;
 use super::workers::Removal;
 use super::{Model, Pools, Served, Staff};
 use crate::in_flight::InFlight;
@@ -320,6 +321,7 @@ async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHand
         names: Names::default(),
         setup: ArcSwap::from_pointee(Setup::new(config, workers)),
         occupation: Occupation::default(),
+        spending: Spending::default(),
         reporter,
         engine_hook: Arc::new(NoCaches),
     }

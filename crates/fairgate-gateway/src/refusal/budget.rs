@@ -40,10 +40,11 @@ pub(crate) fn budget_exhausted(
 fn standing(exhausted: &Exhausted, currency: Option<Currency>) -> String {
     let Exhausted { scope, period, unit, tier, limit, used, reserved, wanted, .. } = exhausted;
     let whose = match scope {
-        Scope::Tenant => "this tenant",
-        Scope::Key => "this key",
-        Scope::Group => "this tenant's group",
-        Scope::Hosted => "all tenants",
+        Scope::Tenant => "this tenant".to_owned(),
+        Scope::Key => "this key".to_owned(),
+        Scope::Group => "this tenant's group".to_owned(),
+        Scope::HostedModel => format!("the model {:?}", exhausted.owner),
+        Scope::Hosted => "all tenants".to_owned(),
     };
     let period = match period {
         Period::Day => "day",
@@ -124,5 +125,11 @@ mod tests {
         let told = "The budget of all tenants is 50.00 USD a day on hosted workers; 12.34 USD are used, 0.00 USD are set \
                     aside for requests in flight, and this one may take up to 40.000001 USD.";
         assert_eq!(standing(&money, Currency::parse("USD")), told);
+        let model = Exhausted { scope: Scope::HostedModel, owner: "gpt-4o".to_owned(), ..money };
+        let told = standing(&model, Currency::parse("USD"));
+        assert!(
+            told.starts_with("The budget of the model \"gpt-4o\" is 50.00 USD a day"),
+            "{told}"
+        );
     }
 }

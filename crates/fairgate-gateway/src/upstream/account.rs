@@ -39,6 +39,8 @@ const LOWER_HOLDS: Duration = Duration::from_secs(30);
 const OUT_FOR: Duration = Duration::from_secs(300);
 /// How often rates are looked at: what was learned, how they are divided, what is left.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
+/// For how many seconds of a learned rate requests may be saved up.
+const LEARNED_BURST_SECONDS: u64 = 1;
 /// How old what a provider said of what is left may be.
 const HEARD_MAX: Duration = Duration::from_secs(3);
 
@@ -426,8 +428,12 @@ impl Inner {
     }
 
     fn tell_rates(&mut self) {
-        let burst = BurstSeconds::new(self.stated.burst_seconds).unwrap_or(BurstSeconds::DEFAULT);
         let (requests, tokens) = (self.requests_rate(), self.tokens_rate());
+        // Whether a provider that states nothing lets anything be saved up is not known. A burst that it refuses would look as
+        // if the rate were too high.
+        let is_learned = requests.is_some_and(|rate| rate.from == From::Learned);
+        let seconds = if is_learned { LEARNED_BURST_SECONDS } else { self.stated.burst_seconds };
+        let burst = BurstSeconds::new(seconds).unwrap_or(BurstSeconds::DEFAULT);
         for member in &mut self.members {
             let part = |rate: Option<Rate>| {
                 let part = whole(precise(rate?.per_minute) * member.part).max(1);
@@ -522,92 +528,4 @@ fn is_other(told: Rates, now: Rates) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use fairgate_dialect::limits::{UnixMicros, told};
-
-    use super::*;
-
-    fn account(requests: Option<u64>, tokens: Option<u64>) -> Account {
-        let quota = QuotaConfig {
-            account: None,
-            requests_per_minute: requests,
-            tokens_per_minute: tokens,
-            burst_seconds: 10,
-        };
-        Account::new("test".into(), quota, None)
-    }
-
-    fn headers(pairs: &[(&str, &str)]) -> Told {
-        told(pairs.iter().map(|(name, value)| (*name, value.as_bytes())), UnixMicros(0))
-    }
-
-    fn rate(per_minute: u64, from: From) -> Option<Rate> {
-        Some(Rate { per_minute, from })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_lower_of_what_is_stated_counts_and_nothing_is_learned_beside_it() {
-        let unknown = account(None, None);
-        assert_eq!(unknown.rates(), (rate(60, From::Learned), None));
-        let ticket = unknown.sent("p", "w", 100);
-        let openai = [("x-ratelimit-limit-requests", "500"), ("x-ratelimit-limit-tokens", "30000")];
-        unknown.accepted(ticket, &headers(&openai));
-        assert_eq!(unknown.rates(), (rate(500, From::Header), rate(30_000, From::Header)));
-        let stated = account(Some(200), Some(90_000));
-        stated.accepted(stated.sent("p", "w", 100), &headers(&openai));
-        assert_eq!(stated.rates(), (rate(200, From::File), rate(30_000, From::Header)));
-        // A provider that states tokens alone limits no requests.
-        let azure = account(None, None);
-        azure.accepted(azure.sent("p", "w", 1), &headers(&[("x-ratelimit-limit-tokens", "30000")]));
-        assert_eq!(azure.rates(), (None, rate(30_000, From::Header)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_limits_that_flap_the_lowest_holds_for_half_a_minute() {
-        let account = account(None, None);
-        let say = |limit: &str| {
-            account.accepted(
-                account.sent("p", "w", 1),
-                &headers(&[("x-ratelimit-limit-requests", limit)]),
-            );
-            account.rates().0.map(|rate| rate.per_minute)
-        };
-        assert_eq!(say("1000"), Some(1000));
-        assert_eq!(say("10"), Some(10));
-        assert_eq!(say("1000"), Some(10));
-        tokio::time::advance(LOWER_HOLDS + Duration::from_secs(1)).await;
-        assert_eq!(say("1000"), Some(1000));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
-        let account = account(Some(600), None);
-        let refuse = |asked| {
-            let ticket = account.sent("p", "w", 1);
-            account.refused(ticket, &Told::default(), None, asked).until - Instant::now()
-        };
-        assert_eq!(refuse(Some(Duration::from_millis(300))), Duration::from_millis(300));
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(refuse(Some(Duration::from_secs(365 * 86_400))), PAUSE_MAX);
-        tokio::time::advance(PAUSE_MAX).await;
-        assert_eq!(account.pause(), None);
-        // Not said how long: doubled each time, until one is accepted.
-        assert_eq!(refuse(None), 4 * PAUSE_FIRST);
-        // Others that were sent before the pause do not make it longer.
-        assert_eq!(refuse(None), 4 * PAUSE_FIRST);
-        tokio::time::advance(Duration::from_secs(10)).await;
-        account.accepted(account.sent("p", "w", 1), &Told::default());
-        assert_eq!(refuse(None), PAUSE_FIRST);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_account_that_is_spent_is_tried_again_after_a_while() {
-        let account = account(None, None);
-        assert!(account.close("insufficient_quota"));
-        assert!(!account.close("insufficient_quota"));
-        assert_eq!(account.out().map(|out| out.reason), Some("insufficient_quota".into()));
-        tokio::time::advance(OUT_FOR).await;
-        account.look(&[], Instant::now());
-        assert_eq!(account.out(), None);
-    }
-}
+mod tests;

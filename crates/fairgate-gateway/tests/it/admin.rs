@@ -27,6 +27,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use crate::support::House;
+
 pub(crate) const TOKEN: &str = "the-admin-token";
 
 /// A gateway whose upstream nobody asks, and its admin API.
@@ -177,4 +179,19 @@ pub(crate) fn request(key: Option<&str>, method: &str, path: &str, body: Value) 
         body => request.header(CONTENT_TYPE, "application/json").body(Body::from(body.to_string())),
     }
     .expect("a request")
+}
+
+/// What the admin API shows the admin of a gateway that serves.
+pub(crate) async fn seen_by_admin(house: &House, path: &str) -> Value {
+    seen_by(house, "admin", path).await
+}
+
+/// What the admin API shows whoever has this key.
+pub(crate) async fn seen_by(house: &House, key: &str, path: &str) -> Value {
+    let router = fairgate_gateway::admin::router(house.gateway.app().clone());
+    let answer = router.oneshot(request(Some(key), "GET", path, Value::Null)).await;
+    let answer = answer.expect("routers answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let body = answer.into_body().collect().await.expect("a body");
+    serde_json::from_slice(&body.to_bytes()).expect("JSON")
 }

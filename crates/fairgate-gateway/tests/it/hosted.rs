@@ -22,12 +22,12 @@ use crate::support::client::{Answer, post};
 use crate::support::scripted::Scripted;
 use crate::support::{House, beside, house_with};
 
-const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
-const REQUESTS_PER_MINUTE: u64 = 12_000;
-const TOKENS_PER_MINUTE: u64 = 4_000_000;
+pub(crate) const REQUESTS_PER_MINUTE: u64 = 12_000;
+pub(crate) const TOKENS_PER_MINUTE: u64 = 4_000_000;
 
-fn account(statement: Statement, lie: Option<Lie>) -> Arc<Account> {
+pub(crate) fn account(statement: Statement, lie: Option<Lie>) -> Arc<Account> {
     Account::new(AccountOptions {
         requests_per_minute: Some(REQUESTS_PER_MINUTE),
         tokens_per_minute: Some(TOKENS_PER_MINUTE),
@@ -39,7 +39,7 @@ fn account(statement: Statement, lie: Option<Lie>) -> Arc<Account> {
 }
 
 /// A model of a provider; each answer has 500 tokens.
-fn provider(model: &str, account: &Arc<Account>) -> Sim {
+pub(crate) fn provider(model: &str, account: &Arc<Account>) -> Sim {
     let options = SimOptions {
         models: vec![model.to_owned()],
         slots: 1000,
@@ -52,7 +52,7 @@ fn provider(model: &str, account: &Arc<Account>) -> Sim {
 }
 
 /// Draws on an account of which the file says nothing.
-fn hosted() -> QuotaConfig {
+pub(crate) fn hosted() -> QuotaConfig {
     QuotaConfig {
         account: Some("main".into()),
         requests_per_minute: None,
@@ -71,7 +71,7 @@ fn question(path: &str, model: &str, key: &str) -> crate::support::client::Quest
 }
 
 /// Sends so many requests of each key at once; each gives its status and when it was done.
-async fn flood(
+pub(crate) async fn flood(
     house: &House,
     path: &'static str,
     asked: &[(&str, &str, usize)],
@@ -99,7 +99,7 @@ async fn flood(
     done
 }
 
-fn all_served(done: &[Vec<(StatusCode, Duration)>]) {
+pub(crate) fn all_served(done: &[Vec<(StatusCode, Duration)>]) {
     for (status, _) in done.iter().flatten() {
         assert_eq!(*status, StatusCode::OK);
     }
@@ -350,7 +350,9 @@ async fn what_a_provider_refuses_for_another_reason_is_the_clients() {
 }
 
 /// Two own workers with two slots each, and a hosted one that has room for all.
-async fn three_workers(change: impl FnOnce(&mut fairgate_config::Config)) -> (House, Vec<Sim>) {
+pub(crate) async fn three_workers(
+    change: impl FnOnce(&mut fairgate_config::Config),
+) -> (House, Vec<Sim>) {
     let options = |slots| SimOptions {
         slots,
         output_tokens: OutputLength::exactly(8),
@@ -373,7 +375,7 @@ async fn three_workers(change: impl FnOnce(&mut fairgate_config::Config)) -> (Ho
     (house, sims)
 }
 
-async fn flood_small(house: &House, key: &str, count: usize) -> Vec<Answer> {
+pub(crate) async fn flood_small(house: &House, key: &str, count: usize) -> Vec<Answer> {
     let body = json!({"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "rivers"}]});
     let addr = house.gateway.addr();
     let tasks: Vec<_> = (0..count)

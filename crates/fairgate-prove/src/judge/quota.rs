@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use fairgate_sim::AccountCounts;
 
 use super::{Case, percent};
+use crate::evidence::Provider;
 use crate::replay::{Request, What};
 use crate::report::Bar;
 use crate::scenario::{Quota, States};
@@ -18,23 +19,52 @@ fn of(quota: Quota, (stated, learned): (f64, f64)) -> f64 {
     if quota.states == States::Nothing { learned } else { stated }
 }
 
-pub(super) fn few_refused(quota: Quota, provider: AccountCounts) -> Bar {
+/// What was refused, and all attempts.
+fn refused(counts: AccountCounts) -> (u64, u64) {
+    let refused = counts.refused_by_requests + counts.refused_by_tokens + counts.too_large;
+    (refused, refused + counts.accepted)
+}
+
+/// Limits that are stated are kept to from the first request on; those that must be learned, from the join on.
+pub(super) fn few_refused(quota: Quota, provider: Provider) -> Bar {
     let most = of(quota, REFUSED_PERCENT);
-    let refused = provider.refused_by_requests + provider.refused_by_tokens + provider.too_large;
-    let attempts = provider.accepted + refused;
+    let (refused_before, attempts_before) = refused(provider.at_join);
+    let (mut refused, mut attempts) = refused(provider.in_all);
+    let mut since = String::new();
+    if quota.states == States::Nothing {
+        refused -= refused_before;
+        attempts -= attempts_before;
+        since = format!(
+            "; {refused_before} of {attempts_before} while it was learned, before the join"
+        );
+    }
     let part = percent(refused as f64, attempts as f64);
     let says = format!(
-        "the provider refused {refused} of {attempts} attempts: {part:.2} %, {most:.0} % allowed"
+        "the provider refused {refused} of {attempts} attempts: {part:.2} %, {most:.0} % allowed{since}"
     );
     Bar::new("few are refused", attempts > 0 && part <= most, says)
 }
 
-pub(super) fn is_used(case: &Case<'_>, quota: Quota) -> Bar {
+/// The pools' parts of what a provider allows add up.
+pub(super) fn is_used(cases: &[&Case<'_>], quota: Quota) -> Bar {
     let name = "the quota is used";
     let least = of(quota, USED_PERCENT);
-    let Some((from, until)) = case.service.window else {
+    let rates: Option<Vec<f64>> = cases.iter().map(|case| per_second(case, quota)).collect();
+    let Some(rates) = rates else {
         return Bar::new(name, false, "there was no moment at which all tenants waited");
     };
+    let per_second: f64 = rates.iter().sum();
+    let allowed = quota.tokens_per_minute as f64 / 60.0;
+    let part = percent(per_second, allowed);
+    let says = format!(
+        "{per_second:.0} of {allowed:.0} tokens/s: {part:.1} %, {least:.0} % needed while both wait"
+    );
+    Bar::new(name, part >= least, says)
+}
+
+/// What a pool used of it while both tenants waited, in tokens a second.
+fn per_second(case: &Case<'_>, quota: Quota) -> Option<f64> {
+    let (from, until) = case.service.window?;
     let seconds = (until.0 - from.0) as f64 / 1e6;
     let there = |request: &&Request| {
         let worker = request.grant.as_ref().and_then(|grant| grant.worker.as_deref());
@@ -44,13 +74,7 @@ pub(super) fn is_used(case: &Case<'_>, quota: Quota) -> Bar {
         |request: &&Request| request.ended.is_some_and(|(at, _)| (from..=until).contains(&at));
     let ended = case.replay.requests.iter().filter(there).filter(in_time);
     let tokens: u64 = ended.map(Request::used).sum();
-    let per_second = tokens as f64 / seconds;
-    let allowed = quota.tokens_per_minute as f64 / 60.0;
-    let part = percent(per_second, allowed);
-    let says = format!(
-        "{per_second:.0} of {allowed:.0} tokens/s: {part:.1} %, {least:.0} % needed while both wait"
-    );
-    Bar::new(name, part >= least, says)
+    Some(tokens as f64 / seconds)
 }
 
 /// Whenever the hosted worker was given a request, all others were full.

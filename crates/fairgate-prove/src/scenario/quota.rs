@@ -42,24 +42,44 @@ pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
     tiers.backend.workers = vec![("east", 4), ("west", 4), ("hosted", CAPACITY)];
     tiers.backend.decode_per_token = Duration::from_millis(1);
     tiers.capacity = CAPACITY + 8;
-    let mut all = vec![scenario.clone(), tiers];
+    let mut two_pools = Scenario {
+        name: "quota-two-pools",
+        title: "weights 300 and 100 in each of two pools that draw on one provider's account",
+        second_pool: Some("second"),
+        ..scenario.clone()
+    };
+    two_pools.backend.workers.push(("second", CAPACITY));
+    // Each pool has half of the grants.
+    two_pools.length.overlap *= 2;
+    let mut all = vec![scenario.clone(), tiers, two_pools];
     // What nobody states is learned, which takes a minute however fast the provider is.
-    if pace == Pace::Long {
+    if pace != Pace::Quick {
         all.push(Scenario {
             name: "quota-unstated",
             title: "weights 300 and 100: a provider says nothing about its limits",
             quota: Some(Quota { states: States::Nothing, ..quota }),
+            length: unstated_length(pace),
             ..scenario
         });
     }
     all
 }
 
+/// A minute to learn the rate in, and as long as it takes to see how well it is kept to.
+fn unstated_length(pace: Pace) -> Length {
+    let overlap = if pace == Pace::Long { 120 } else { 20 };
+    Length {
+        alone: Duration::from_secs(60),
+        overlap: Duration::from_secs(overlap),
+        ..scale(pace).length
+    }
+}
+
 fn scale(pace: Pace) -> Scale {
     let (alone, overlap, grants_min) = match pace {
         Pace::Quick => (500, 4000, 60),
         Pace::Normal => (1000, 6000, 80),
-        // A minute until what is saved up is used or the rate is learned, and a minute of it.
+        // A minute until what is saved up is used, and a minute of it.
         Pace::Long => (60_000, 60_000, 80),
     };
     Scale {

@@ -13,23 +13,44 @@ use crate::evidence::Ledger;
 const PAGE: u32 = 1000;
 
 /// Opens the database anew and reads everything. Whatever is still reserved then was left behind.
-pub(super) async fn read(url: &str, tenants: &[&str]) -> Result<Ledger, StoreError> {
+///
+/// One ledger for each of `models`; `None` stands for all of them.
+pub(super) async fn read(
+    url: &str,
+    tenants: &[&str],
+    models: &[Option<&str>],
+) -> Result<Vec<Ledger>, StoreError> {
     let (store, resolved) = Store::open(url, StoreOptions::default()).await?;
-    let mut ledger = Ledger { reservations_left: resolved.reservations, ..Ledger::default() };
+    let mut ledgers = Vec::new();
+    for model in models {
+        let mut ledger = of_model(&store, tenants, *model).await?;
+        ledger.reservations_left = resolved.reservations;
+        ledgers.push(ledger);
+    }
+    store.close().await?;
+    Ok(ledgers)
+}
+
+async fn of_model(
+    store: &Store,
+    tenants: &[&str],
+    model: Option<&str>,
+) -> Result<Ledger, StoreError> {
+    let mut ledger = Ledger::default();
     for tenant in tenants {
-        rows(&store, tenant, &mut ledger.rows).await?;
+        rows(store, tenant, &mut ledger.rows).await?;
         let sums = UsageQuery {
             by: By::Outcome,
             since: UnixMicros(0),
             until: None,
             tenant: Some((*tenant).to_owned()),
-            model: None,
+            model: model.map(str::to_owned),
         };
         ledger.sums.push(((*tenant).to_owned(), store.usage(sums).await?));
         let budgets = store.budgets(Owners::tenant(tenant), now()).await?;
         ledger.budgets.push(((*tenant).to_owned(), budgets));
     }
-    store.close().await?;
+    ledger.rows.retain(|row| model.is_none_or(|model| row.model == model));
     Ok(ledger)
 }
 

@@ -11,12 +11,15 @@ use fairgate_sim::{Account, AccountOptions, OutputLength, SimOptions, Statement}
 use fairgate_store::{Budget, Change, Limits, Period, Secret, Store, UnixMicros};
 
 use super::failed;
-use crate::client::MODEL;
+use crate::client::MODELS;
 use crate::error::ProveError;
 use crate::scenario::{Level, Policy, Quota, Scenario, States, Tenant};
 
-/// The one pool.
-pub(super) const POOL: &str = "sim";
+/// The pools, each with the model of its name.
+pub(super) const POOLS: [&str; 2] = MODELS;
+
+/// With a provider's quota everybody waits until the smallest tenant's clients have all had their turn.
+const QUOTA_QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Journals are cut often here, so that a replay meets many snapshots of production's own state.
 const JOURNAL_FILE_BYTES: u64 = 64 << 10;
@@ -28,9 +31,9 @@ const BUDGET_TOKENS: u64 = 1_000_000_000_000;
 /// What a class of weight 1 gets in one round of drr, in tokens.
 const QUANTUM: u64 = 64;
 
-/// Where the pool's journal is.
-pub(super) fn journal_folder(folder: &Path) -> PathBuf {
-    folder.join("journal").join(POOL)
+/// Where a pool's journal is.
+pub(super) fn journal_folder(folder: &Path, pool: &str) -> PathBuf {
+    folder.join("journal").join(pool)
 }
 
 /// The configuration, with port 0.
@@ -81,11 +84,23 @@ pub(super) fn config(
         config.upstreams.push(upstream);
     }
     let policy = policy(scenario);
-    for pool in &mut config.pools {
-        pool.name = POOL.to_owned();
+    let Some(template) = config.pools.pop() else {
+        return Err(failed("cannot be configured", "no pool"));
+    };
+    for (index, name) in POOLS.iter().enumerate().take(scenario.pools()) {
+        let is_second = |worker: &str| scenario.second_pool == Some(worker);
+        let workers = scenario.backend.workers.iter().map(|(worker, _)| *worker);
+        let mut pool = template.clone();
+        pool.name = (*name).to_owned();
+        pool.models.iter_mut().for_each(|model| model.name = (*name).to_owned());
         pool.capacity = scenario.capacity;
         pool.policy = parse_policy(&policy).map_err(|error| wrong(&error))?;
-        pool.workers = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        pool.workers =
+            workers.filter(|name| is_second(name) == (index == 1)).map(str::to_owned).collect();
+        if scenario.quota.is_some() {
+            pool.queue_timeout = QUOTA_QUEUE_TIMEOUT;
+        }
+        config.pools.push(pool);
     }
     Ok(config)
 }
@@ -137,7 +152,7 @@ pub(super) fn model(scenario: &Scenario, worker: &str) -> SimOptions {
     let backend = &scenario.backend;
     let slots = backend.workers.iter().find(|(name, _)| *name == worker);
     SimOptions {
-        models: vec![MODEL.to_owned()],
+        models: vec![MODELS[usize::from(scenario.second_pool == Some(worker))].to_owned()],
         slots: slots.map_or(1, |(_, slots)| usize::try_from(*slots).unwrap_or(usize::MAX)),
         prefill_base: backend.prefill_base,
         prefill_per_token: backend.prefill_per_token,

@@ -325,6 +325,7 @@ impl<'a> Stage<'a> {
             sightings: self.sightings,
             aftermath: Aftermath::default(),
             provider: None,
+            second: None,
         }
     }
 }

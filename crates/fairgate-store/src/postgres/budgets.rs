@@ -279,10 +279,14 @@ impl<'a> Book<'a> {
         let mut left = Vec::new();
         for sum in sums_of(reservation, at, reservation.hosted.is_some()) {
             let whose = (sum.scope, sum.owner.clone().into_owned());
-            let budgets = self.budgets.get(&whose).into_iter().flatten();
+            let of_model = reservation.model_budgets.iter();
+            let of_model = of_model
+                .filter(|_| sum.scope == Scope::HostedModel)
+                .map(|budget| Owned::of_model(&reservation.model, *budget));
+            let budgets = self.budgets.get(&whose).into_iter().flatten().cloned().chain(of_model);
             for owned in budgets.filter(|owned| owned.budget.period == sum.period) {
                 let stands = self.sums.get(&sum).copied().unwrap_or_default();
-                left.push(owned.clone().left(&stands, at));
+                left.push(owned.left(&stands, at));
             }
         }
         left

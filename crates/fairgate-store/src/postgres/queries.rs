@@ -137,7 +137,16 @@ pub(super) async fn budgets(
     let names = [owners.tenant, owners.key, owners.group, owners.hosted_owner()];
     let [tenant, key, group, hosted] = names.map(|name| Value::MaybeText(name.map(str::to_owned)));
     let values = [day, month, tenant, key, group, hosted];
-    session.list(sql::BUDGETS_LEFT, &values, |row| rows::budget_left(row, at)).await
+    let mut left =
+        session.list(sql::BUDGETS_LEFT, &values, |row| rows::budget_left(row, at)).await?;
+    if let Some(model) = owners.model.filter(|(_, budgets)| !budgets.is_empty()) {
+        let [day, month, ..] = values;
+        let values = [text(model.0), day, month];
+        let sums = session.list(sql::MODEL_SUMS, &values, rows::model_sum).await?;
+        left.extend(rows::model_budgets_left(model, &sums, at));
+        left.sort_by_key(|left| left.scope);
+    }
+    Ok(left)
 }
 
 async fn ask<T>(

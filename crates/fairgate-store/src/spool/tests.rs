@@ -14,6 +14,7 @@ fn row(request: &str) -> Box<Attempt> {
         provider_tokens: 0,
         money: fairgate_money::MicroUnits::ZERO,
         hosted: None,
+        model_budgets: Vec::new(),
         at: fairgate_money::UnixMicros(5),
     };
     Box::new(held.lost(0))

@@ -3,7 +3,7 @@
 /// The columns of a guessed row that must be taken back, in the order of [`crate::rows::guess`].
 macro_rules! guess_columns {
     () => {
-        "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier"
+        "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier, model"
     };
 }
 
@@ -64,6 +64,14 @@ pub(crate) const BUDGETS_LEFT: &str = concat!(
      WHERE (b.scope = 'tenant' AND b.owner = $3) OR (b.scope = 'key' AND b.owner = $4) \
      OR (b.scope = 'group' AND b.owner = $5) OR (b.scope = 'hosted' AND b.owner = $6) \
      ORDER BY b.scope DESC, b.tier, b.unit DESC, b.period"
+);
+
+/// What model `$1` used and holds on the hosted tier in the day that begins on `$2` and the month that begins on `$3`.
+pub(crate) const MODEL_SUMS: &str = concat!(
+    "SELECT period, ",
+    sum_columns!(),
+    " FROM sums WHERE scope = 'hosted_model' AND owner = $1 \
+     AND first_day = CASE period WHEN 'day' THEN CAST($2 AS BIGINT) ELSE CAST($3 AS BIGINT) END"
 );
 
 /// Adds to one sum.

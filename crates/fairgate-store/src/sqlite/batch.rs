@@ -164,12 +164,14 @@ impl<'a> Batch<'a> {
         let earlier = self.held.get(&reservation.request).cloned();
         self.release(&reservation.request)?;
         self.write_sums()?;
-        let Reservation { group, tenant, key, at, .. } = reservation;
+        let Reservation { group, tenant, key, model, model_budgets, at, .. } = reservation;
+        let is_hosted = reservation.hosted.is_some();
         let owners = Owners {
             group: Some(group),
             tenant: Some(tenant),
             key: Some(key),
-            hosted: reservation.hosted.is_some(),
+            hosted: is_hosted,
+            model: is_hosted.then_some((model, model_budgets)),
         };
         let budgets = queries::budgets(self.connection, owners, *at)?;
         let decided = decide(&budgets, reservation);
@@ -273,6 +275,6 @@ impl<'a> Batch<'a> {
 /// Whose a reservation is, for longer than it is kept.
 fn owned(reservation: &Reservation) -> Payers<'static> {
     let text = |name: &String| name.clone().into();
-    let Reservation { group, tenant, key, .. } = reservation;
-    Payers { group: text(group), tenant: text(tenant), key: text(key) }
+    let Reservation { group, tenant, key, model, .. } = reservation;
+    Payers { group: text(group), tenant: text(tenant), key: text(key), model: text(model) }
 }

@@ -83,9 +83,16 @@ pub(super) fn budgets(
     at: UnixMicros,
 ) -> Result<Vec<BudgetLeft>> {
     let [day, month] = Period::ALL.map(|period| period.first_day(at).0);
-    let Owners { group, tenant, key, .. } = owners;
+    let Owners { group, tenant, key, model, .. } = owners;
     let values = rusqlite::params![day, month, tenant, key, group, owners.hosted_owner()];
-    list(connection, sql::BUDGETS_LEFT, values, |row| rows::budget_left(row, at))
+    let mut left = list(connection, sql::BUDGETS_LEFT, values, |row| rows::budget_left(row, at))?;
+    if let Some(model) = model.filter(|(_, budgets)| !budgets.is_empty()) {
+        let values = rusqlite::params![model.0, day, month];
+        let sums = list(connection, sql::MODEL_SUMS, values, |row| rows::model_sum(row))?;
+        left.extend(rows::model_budgets_left(model, &sums, at));
+        left.sort_by_key(|left| left.scope);
+    }
+    Ok(left)
 }
 
 pub(super) fn prices(connection: &Connection) -> Result<Vec<PriceVersion>> {

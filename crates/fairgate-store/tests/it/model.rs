@@ -8,6 +8,7 @@ use fairgate_store::{
 };
 
 use crate::database::{Database, on_every_database};
+use crate::money::everybody;
 use crate::rows::{NOW, attempt, key, reservation, tenant};
 
 on_every_database!(random_histories);
@@ -36,6 +37,9 @@ impl Dice {
 }
 
 type Sum = (Scope, String, Period, u32);
+
+/// The model of all requests.
+const MODEL: &str = "llama";
 
 /// An amount of each kind that a budget can count: what is hosted counts in both tiers.
 const KINDS: [(BudgetTier, Unit); 4] = [
@@ -81,11 +85,16 @@ fn used_by(row: &Attempt) -> Amounts {
     [tokens, money, tokens * hosted, money * hosted]
 }
 
-/// All sums that a request counts in. The hosted tier has one of its own, in which nothing else counts.
+/// All sums that a request counts in. The hosted tier, and a model there, have sums of their own, in which nothing else counts.
 fn sums(tenant: &str, key: &str, moment: usize) -> Vec<Sum> {
     let (_, day, month) = MOMENTS[moment];
-    let owners =
-        [(Scope::Tenant, tenant), (Scope::Key, key), (Scope::Hosted, "*"), (Scope::Group, "staff")];
+    let owners = [
+        (Scope::Tenant, tenant),
+        (Scope::Key, key),
+        (Scope::HostedModel, MODEL),
+        (Scope::Hosted, "*"),
+        (Scope::Group, "staff"),
+    ];
     let both = |(scope, owner): (Scope, &str)| {
         [(Period::Day, day), (Period::Month, month)]
             .map(|(period, first)| (scope, owner.to_owned(), period, first))
@@ -112,6 +121,12 @@ impl Model {
         let is_it =
             |budget: &&Budget| (budget.tier, budget.unit, budget.period) == (kind.0, kind.1, sum.2);
         budgets.iter().find(is_it).map(|budget| budget.amount)
+    }
+
+    /// What the configuration allows the model on hosted workers.
+    fn model_budgets(&self) -> Vec<Budget> {
+        let of_model = (Scope::HostedModel, MODEL.to_owned());
+        self.budgets.get(&of_model).cloned().unwrap_or_default()
     }
 
     fn fits(&self, held: &Held) -> bool {
@@ -269,7 +284,10 @@ async fn history(database: Database, seed: u64) {
                     continue;
                 }
                 let (tenant, key) = &who[owner];
-                let asked = asked(&format!("r{number}"), tenant, key, &mut dice);
+                let asked = Reservation {
+                    model_budgets: model.model_budgets(),
+                    ..asked(&format!("r{number}"), tenant, key, &mut dice)
+                };
                 let granted = store.reserve(asked.clone()).await.unwrap();
                 let expected = model.reserve(&asked);
                 let told = granted.as_ref().ok().map(|granted| granted.hosted);
@@ -331,16 +349,18 @@ async fn set_budgets(
     dice: &mut Dice,
 ) {
     let (tenant, key) = dice.pick(who);
-    let (scope, owner) = match dice.below(4) {
+    let (scope, owner) = match dice.below(5) {
         0 => (Scope::Tenant, *tenant),
         1 => (Scope::Key, key.as_str()),
         2 => (Scope::Group, "staff"),
+        3 => (Scope::HostedModel, MODEL),
         _ => (Scope::Hosted, "*"),
     };
     let mut budgets = Vec::new();
     for (tier, unit) in KINDS {
         for period in [Period::Day, Period::Month] {
-            if dice.below(3) == 0 && (scope != Scope::Hosted || tier == BudgetTier::Hosted) {
+            let is_hosted = matches!(scope, Scope::Hosted | Scope::HostedModel);
+            if dice.below(3) == 0 && (!is_hosted || tier == BudgetTier::Hosted) {
                 let most = if unit == Unit::Money { 40_000 } else { 2_000 };
                 budgets.push(Budget { period, unit, tier, amount: dice.below(most) });
             }
@@ -360,6 +380,11 @@ async fn set_budgets(
             Change::PatchGroup { name, patch }
         }
         Scope::Hosted => Change::SetHosted { budgets: budgets.clone() },
+        // They come with each reservation.
+        Scope::HostedModel => {
+            model.budgets.insert((scope, name), budgets);
+            return;
+        }
     };
     store.change("test", NOW, change).await.unwrap();
     model.budgets.insert((scope, owner.to_owned()), budgets);
@@ -378,8 +403,8 @@ async fn compare(store: &Store, model: &Model, who: &[(&'static str, String)], w
                 }
             }
             expected.sort();
-            let owners =
-                Owners { group: Some("staff"), tenant: Some(tenant), key: Some(key), hosted: true };
+            let budgets = model.model_budgets();
+            let owners = Owners { model: Some((MODEL, &budgets)), ..everybody(tenant, key) };
             let left = store.budgets(owners, *at).await.unwrap();
             // Also in this order.
             let found: Vec<_> = left

@@ -13,6 +13,7 @@ use crate::rows::{NOW, after, attempt, budgets, key, reservation, retried, tenan
 on_every_database!(
     a_group_has_a_budget_over_all_its_tenants,
     hosted_budgets_leave_the_own_workers,
+    a_model_has_a_budget_on_hosted_workers,
     a_row_of_an_own_worker_gives_the_hosted_part_back,
     money_is_refused_with_its_unit_and_owner,
     what_a_dead_process_held_counts_as_money_too,
@@ -75,7 +76,8 @@ pub(crate) fn costs(request: &str, tenant: &str, tokens: u64, money: u64, tier: 
 }
 
 pub(crate) fn everybody<'a>(tenant: &'a str, key: &'a str) -> Owners<'a> {
-    Owners { group: Some("staff"), tenant: Some(tenant), key: Some(key), hosted: true }
+    let (group, tenant, key) = (Some("staff"), Some(tenant), Some(key));
+    Owners { group, tenant, key, hosted: true, model: None }
 }
 
 /// Used and reserved of a day's budget.
@@ -134,6 +136,41 @@ async fn hosted_budgets_leave_the_own_workers(database: Database) {
     // Whoever does not ask for it is not concerned.
     let home = store.reserve(asks("r5", "chat", 10, 50_000, None)).await.unwrap().unwrap();
     assert!(!home.hosted && home.why.is_none());
+}
+
+async fn a_model_has_a_budget_on_hosted_workers(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", Limits::default()).await;
+    tenant(&store, "batch", Limits::default()).await;
+    let budgets = vec![money(1_000, BudgetTier::Hosted)];
+    let asks = |request, tenant, model: &str, most| Reservation {
+        model: model.to_owned(),
+        model_budgets: budgets.clone(),
+        ..asks(request, tenant, 10, 0, Some(most))
+    };
+    assert!(store.reserve(asks("r1", "chat", "large", 900)).await.unwrap().unwrap().hosted);
+    // It is for all tenants together, and for this model alone.
+    let refused = store.reserve(asks("r2", "batch", "large", 101)).await.unwrap().unwrap();
+    let why = refused.why.unwrap();
+    assert_eq!((why.scope, why.owner.as_str()), (Scope::HostedModel, "large"));
+    assert_eq!((why.limit, why.used, why.reserved, why.wanted), (1_000, 0, 900, 101));
+    assert!(store.reserve(asks("r3", "batch", "small", 101)).await.unwrap().unwrap().hosted);
+    for (request, model, tier) in [("r1", "large", 1), ("r2", "large", 0), ("r3", "small", 1)] {
+        let row = Attempt { model: model.to_owned(), ..costs(request, "chat", 80, 15, tier) };
+        store.record(row).await.unwrap();
+    }
+    let left = |model, budgets| {
+        let owners = Owners { model: Some((model, budgets)), ..Owners::default() };
+        store.budgets(owners, NOW)
+    };
+    for model in ["large", "small"] {
+        let left = left(model, &budgets).await.unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(stands(&left, Scope::HostedModel, Unit::Money, BudgetTier::Hosted), (15, 0));
+    }
+    // What was used before it had a budget counts too.
+    let tokens = Budget { tier: BudgetTier::Hosted, ..Budget::tokens(100, Period::Month) };
+    assert_eq!(left("large", &[tokens]).await.unwrap()[0].used, 80);
 }
 
 async fn a_row_of_an_own_worker_gives_the_hosted_part_back(database: Database) {
@@ -225,7 +262,7 @@ pub(crate) async fn sums_equal_rows(store: &Store, tenants: &[(&str, &str)]) {
             let of_owner = |row: &&Attempt| match left.scope {
                 Scope::Tenant => row.tenant == *tenant,
                 Scope::Key => row.key == *key,
-                Scope::Hosted => true,
+                Scope::Hosted | Scope::HostedModel => true,
                 Scope::Group => row.group == "staff",
             };
             let on_tier = |row: &&Attempt| left.tier == BudgetTier::Any || row.tier > 0;

@@ -75,6 +75,7 @@ pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -
         provider_tokens: tokens,
         money: MicroUnits::ZERO,
         hosted: None,
+        model_budgets: Vec::new(),
         at: NOW,
     }
 }

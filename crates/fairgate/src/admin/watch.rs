@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use fairgate_money::MicroUnits;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -70,6 +71,7 @@ fn told(live: &Value) -> Result<String> {
     if let Some(line) = ledger(&live["ledger"]) {
         writeln!(out, "{line}\n")?;
     }
+    let currency = live["currency"].as_str().map(|it| format!(" {it}")).unwrap_or_default();
     for pool in live["pools"].as_array().into_iter().flatten() {
         writeln!(
             out,
@@ -84,8 +86,8 @@ fn told(live: &Value) -> Result<String> {
             classes.write(&mut out)?;
             writeln!(out)?;
         }
-        shares(pool).write(&mut out)?;
-        for line in outside(pool) {
+        shares(pool, &currency).write(&mut out)?;
+        for line in outside(pool).into_iter().chain(providers(pool)) {
             writeln!(out, "{line}")?;
         }
         writeln!(out)?;
@@ -118,7 +120,9 @@ fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
     })
 }
 
-fn shares(pool: &Value) -> Table {
+fn shares(pool: &Value, currency: &str) -> Table {
+    let has_tiers = pool["hosted"]["requests"].as_u64().is_some_and(|requests| requests > 0);
+    let has_money = ["own", "hosted"].iter().any(|tier| spends(&pool[*tier]));
     let has_caps = flows(pool).any(|(_, flow)| !flow["cap_use"].is_null());
     let mut headings = vec![
         "flow",
@@ -132,6 +136,8 @@ fn shares(pool: &Value) -> Table {
         "bound",
     ];
     headings.extend(has_caps.then_some("cap use"));
+    headings.extend(has_tiers.then_some(["own tokens", "hosted tokens"]).into_iter().flatten());
+    headings.extend(has_money.then_some("money"));
     let mut table = Table::new(headings);
     for (name, flow) in flows(pool) {
         let number = |field: &str| Cell::Number(text(flow, field));
@@ -148,6 +154,16 @@ fn shares(pool: &Value) -> Table {
             number("bound_tokens"),
         ];
         row.extend(has_caps.then(|| percent("cap_use")));
+        if has_tiers {
+            row.extend(["own", "hosted"].map(|tier| {
+                let tokens = flow[tier]["provider_tokens"].as_u64();
+                Cell::Number(tokens.map_or_else(String::new, |tokens| tokens.to_string()))
+            }));
+        }
+        if has_money {
+            let money = spent(flow).map(|money| format!("{money}{currency}"));
+            row.push(Cell::Number(money.unwrap_or_default()));
+        }
         table.row(row);
     }
     table
@@ -220,6 +236,38 @@ fn outside(pool: &Value) -> Vec<String> {
         )
     });
     outside.collect()
+}
+
+/// What a flow spent on all workers; none where the flow does not tell.
+fn spent(flow: &Value) -> Option<MicroUnits> {
+    let of = |tier: &str| flow[tier]["money"].as_str().and_then(MicroUnits::parse);
+    Some(MicroUnits(of("own")?.0.saturating_add(of("hosted")?.0)))
+}
+
+fn spends(tier: &Value) -> bool {
+    let money = tier["money"].as_str().and_then(MicroUnits::parse);
+    money.is_some_and(|money| money > MicroUnits::ZERO)
+}
+
+/// A sentence for each worker that has a provider's limits: what they are and where they are from, and for how long nothing
+/// is sent.
+fn providers(pool: &Value) -> Vec<String> {
+    let workers = pool["workers"].as_array().into_iter().flatten();
+    let hosted = workers.filter(|worker| worker["quota"].is_object());
+    let told = hosted.map(|worker| {
+        let asked = worker["quota"]["asked_ms"].as_u64();
+        let asked = asked.map(|ms| format!(" (its provider asked for {} s)", ms.div_ceil(1000)));
+        format!(
+            "worker {}, account {}: {}{}; requests/min {}, tokens/min {}",
+            text(worker, "name"),
+            text(&worker["quota"], "account"),
+            state(worker),
+            asked.unwrap_or_default(),
+            rate(worker, "requests"),
+            rate(worker, "tokens")
+        )
+    });
+    told.collect()
 }
 
 /// Pools: how they stand, and holding a flow.
@@ -386,6 +434,39 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
 
 ";
         assert_eq!(told(&live).unwrap(), expected);
+    }
+
+    #[test]
+    fn both_tiers_and_what_providers_say_are_told() {
+        let tiers = |own: u64, hosted: u64, money: &str| {
+            json!({
+                "own": {"requests": own, "provider_tokens": own * 10, "money": "0.00"},
+                "hosted": {"requests": hosted, "provider_tokens": hosted * 10, "money": money},
+            })
+        };
+        let mut tenant = tiers(7, 3, "1.25");
+        tenant["tenant_id"] = json!("chat");
+        tenant["fairshare_group"] = json!("staff");
+        let mut pool = tiers(7, 3, "1.25");
+        pool["pool"] = json!("gpt");
+        pool["groups"] = json!([{"name": "staff"}]);
+        pool["tenants"] = json!([tenant]);
+        pool["workers"] = json!([
+            {"name": "vllm", "state": "up", "quota": null},
+            {"name": "openai", "state": "paused", "quota": {
+                "account": "main", "requests_per_minute": 500, "requests_from": "learned",
+                "paused_ms": 59_500, "asked_ms": 31_536_000_000_u64,
+            }},
+        ]);
+        let told = told(&json!({"currency": "USD", "pools": [pool]})).unwrap();
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{told}");
+        assert!(lines[3].ends_with("70             30  1.25 USD"), "{told}");
+        assert_eq!(
+            lines[4],
+            "worker openai, account main: paused for 59.5 s (its provider asked for 31536000 s); requests/min 500 (learned), \
+             tokens/min –"
+        );
     }
 
     #[test]

@@ -20,8 +20,7 @@ const GROWS_BY: f64 = 1.02;
 const FALLS_TO: f64 = 0.9;
 /// The seconds over which accepted requests are counted.
 const SECONDS: usize = 10;
-/// What is accepted in that time, as a rate per minute.
-const TIMES: f64 = 6.0;
+const WINDOW: f64 = SECONDS as f64;
 
 /// A rate that is being learned.
 #[derive(Clone, Debug)]
@@ -75,7 +74,9 @@ impl Learned {
     /// A request was refused because of a rate.
     pub(super) fn refused(&mut self, now: Instant) {
         let accepted = self.accepted_within(SECONDS as u64, now);
-        let seen = f64::from(accepted) * TIMES * FALLS_TO;
+        // Where it has not been counted for so long yet, in the time that it has.
+        let counted = now.saturating_duration_since(self.began).as_secs_f64().clamp(1.0, WINDOW);
+        let seen = f64::from(accepted) * 60.0 / counted * FALLS_TO;
         // Where nothing was accepted, what was tried is too much by an unknown factor.
         let next = if accepted == 0 { self.per_minute / 2.0 } else { seen };
         self.per_minute = next.min(self.per_minute).max(1.0);

@@ -1,0 +1,151 @@
+//! Providers that lie about their limits: they are paused for a bounded time, that is told, and nobody else is slower for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_config::QuotaConfig;
+use fairgate_sim::{Account, AccountOptions, Lie, Sim, Statement};
+use http::StatusCode;
+use serde_json::json;
+
+use crate::admin::seen_by_admin;
+use crate::hosted::{CHAT, account, all_served, flood, hosted, provider};
+use crate::support::client::post;
+use crate::support::log::Log;
+use crate::support::{House, beside, house_with};
+
+const LIES: [Lie; 5] =
+    [Lie::RemainingZero, Lie::ResetInAYear, Lie::Negative, Lie::Absurd, Lie::Flapping];
+
+/// How many requests of 1 000 tokens are sent at once. An honest provider of 4 000 000 tokens a minute, of which one second
+/// is saved up, takes 2 s for them.
+const REQUESTS: usize = 200;
+
+/// A provider that takes one request at once and one a second.
+fn stingy(lie: Lie) -> Arc<Account> {
+    Account::new(AccountOptions {
+        requests_per_minute: Some(60),
+        tokens_per_minute: None,
+        burst: Duration::from_secs(1),
+        statement: Statement::OpenAi,
+        lie: Some(lie),
+        ..AccountOptions::default()
+    })
+}
+
+/// A pool with an honest provider of which all is known, and maybe a liar beside it.
+async fn pool(honest: &Sim, liar: Option<&Sim>) -> House {
+    house_with(&honest.url(), |config| {
+        config.upstreams[0].quota = hosted();
+        config.upstreams[0].slots = None;
+        config.pools[0].capacity = 1000;
+        config.pools[0].max_queue = 2000;
+        if let Some(liar) = liar {
+            let mut liar = beside(config, "liar", &liar.url());
+            liar.quota = QuotaConfig { account: Some("liar".into()), ..hosted() };
+            config.upstreams.push(liar);
+            config.pools[0].workers.push("liar".into());
+        }
+    })
+    .await
+}
+
+/// How long all requests take.
+async fn time(house: &House) -> Duration {
+    let key = house.key.clone();
+    let done = flood(house, CHAT, &[(&key, "sim", REQUESTS)]).await;
+    all_served(&done);
+    done[0].iter().map(|(_, at)| *at).max().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_a_liar_an_honest_provider_does_as_much_as_alone() {
+    let honest_account = || account(Statement::OpenAi, None);
+    let honest = provider("sim", &honest_account());
+    let house = pool(&honest, None).await;
+    let alone = time(&house).await;
+    house.close().await;
+    honest.stop().await;
+    for lie in LIES {
+        let (honest_account, liar_account) = (honest_account(), stingy(lie));
+        let honest = provider("sim", &honest_account);
+        let liar = provider("sim", &liar_account);
+        let house = pool(&honest, Some(&liar)).await;
+        let took = time(&house).await;
+        let (here, there) = (honest_account.counts(), liar_account.counts());
+        // The liar may take some of them. It must not hold up the others: what takes a moment longer is the machine.
+        assert!(took <= alone.mul_f64(1.15), "{lie:?}: {took:?}, {alone:?} alone: {there:?}");
+        assert_eq!(here.accepted + there.accepted, REQUESTS as u64, "{lie:?}");
+        for worker in house.gateway.app().pools.all()[0].workers() {
+            let paused = worker.quota.unwrap().paused.unwrap_or_default();
+            assert!(paused <= Duration::from_secs(60), "{lie:?}: {} for {paused:?}", worker.name);
+        }
+        house.close().await;
+        honest.stop().await;
+        liar.stop().await;
+    }
+}
+
+/// Asks until the provider has refused a request of the gateway's: somebody else uses the account up.
+async fn until_paused(house: &House, liar: &Sim) {
+    let body = json!({"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "rivers"}]});
+    for _ in 0..50 {
+        if house.gateway.app().pools.all()[0].workers()[0].state == "paused" {
+            return;
+        }
+        post(CHAT, &body).ask(liar.addr()).await;
+        let question = post(CHAT, &body).key(&house.key);
+        // It would wait the pause out.
+        let asked = question.ask(house.gateway.addr());
+        let _ = tokio::time::timeout(Duration::from_millis(200), asked).await;
+    }
+    panic!("the provider refused nothing");
+}
+
+#[tokio::test]
+async fn the_pause_for_a_liar_is_bounded_and_told() {
+    let log = Log::here();
+    let account = stingy(Lie::ResetInAYear);
+    let liar = provider("sim", &account);
+    let house = house_with(&liar.url(), |config| {
+        config.upstreams[0].quota = QuotaConfig { account: Some("liar".into()), ..hosted() };
+    })
+    .await;
+    until_paused(&house, &liar).await;
+    let year_ms = 365 * 86_400 * 1000;
+    let live = seen_by_admin(&house, "/api/v1/fairshare/live").await;
+    let list = seen_by_admin(&house, "/api/v1/pools").await;
+    for worker in [&live["pools"][0]["workers"][0], &list["items"][0]["workers"][0]] {
+        assert_eq!(worker["state"], "paused", "{worker}");
+        let quota = &worker["quota"];
+        assert!((1..=60_000).contains(&quota["paused_ms"].as_u64().unwrap()), "{quota}");
+        assert_eq!(quota["asked_ms"].as_u64(), Some(year_ms), "{quota}");
+        assert_eq!(quota["requests_from"], "header", "{quota}");
+    }
+    let said = log.lines("a provider's limit was met");
+    assert!(said.iter().any(|line| line.contains("account=liar")), "{said:?}");
+    house.close().await;
+    liar.stop().await;
+}
+
+#[tokio::test]
+async fn numbers_that_cannot_be_are_told_in_the_log_and_not_believed() {
+    for lie in [Lie::Negative, Lie::Absurd] {
+        let log = Log::here();
+        let account = stingy(lie);
+        let liar = provider("sim", &account);
+        let house = house_with(&liar.url(), |config| {
+            config.upstreams[0].quota = QuotaConfig { account: Some("liar".into()), ..hosted() };
+        })
+        .await;
+        let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
+        let answer = post(CHAT, &body).key(&house.key).ask(house.gateway.addr()).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let said = log.lines("a provider states limits that cannot be");
+        assert!(said.iter().any(|line| line.contains("account=liar")), "{lie:?}: {said:?}");
+        let quota = house.gateway.app().pools.all()[0].workers()[0].quota.clone().unwrap();
+        assert_eq!(quota.requests.unwrap().1, "learned", "{lie:?}");
+        house.close().await;
+        liar.stop().await;
+    }
+}
