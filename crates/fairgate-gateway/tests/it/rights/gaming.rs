@@ -44,7 +44,7 @@ async fn served(clever: &Way) -> (usize, usize) {
     let house = house_with(&upstream.url(), |config| {
         config.pools[0].capacity = 1;
         config.pools[0].policy =
-            parse_policy(&CLASSES.replace(r#""requests_per_worker":2,"#, "")).unwrap();
+            parse_policy(&CLASSES.replace(r#""limit_requests_per_worker":2,"#, "")).unwrap();
     })
     .await;
     let honest = house.tenant("honest", Limits::default()).await;
@@ -133,9 +133,6 @@ async fn who_claims_another_class_gets_nothing_for_it() {
         assert_eq!(answer.status, status, "{}", answer.text());
     }
     assert_eq!(sim.stats().requests, 1);
-    // It went to its own class.
-    let live = get("/api/v1/fairshare/live").key("admin").ask(house.gateway.addr()).await.text();
-    assert!(!live.contains("\"chat\"") || live.contains("\"batch\""), "{live}");
     house.close().await;
     sim.stop().await;
 }
