@@ -115,7 +115,7 @@ async fn accept(
     let expected = expected.with_more_input(behind);
     let usual = cost::estimate(setup.weights, expected);
     let estimate = routed.pool.occupation.expected(&routed.arrival().caller.tenant, usual);
-    let class = setup.class(own.class.as_deref());
+    let class = setup.class(chosen.class.as_deref());
     let accepted = routed.accept(expected, estimate, class);
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::look(&accepted)).await?,

@@ -151,8 +151,9 @@ fn ended(rows: &Value) -> String {
         return "it has not ended, and nothing more is known of it now".to_owned();
     };
     let code = last["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+    let class = last["class"].as_str().map(|class| format!(", class {class}")).unwrap_or_default();
     format!(
-        "ended with status {}{code} after {}; tenant {}, model {}",
+        "ended with status {}{code} after {}; tenant {}, model {}{class}",
         text(last, "status"),
         span(last, "total_us"),
         text(last, "tenant"),
