@@ -349,6 +349,8 @@ pub struct PoolConfig {
     pub retries: u32,
     /// How long what needs a worker may wait while all of them are down (default 30 s); then it is refused.
     pub down_wait: Duration,
+    /// The HTTP status of what is refused because all workers are overloaded: 529, 503 or 429.
+    pub overloaded_status: u16,
     /// What a request costs.
     pub cost: CostConfig,
     /// Whether this process tells the pool what it sees of its workers (default true): whether they are up, what their

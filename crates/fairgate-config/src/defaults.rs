@@ -70,6 +70,8 @@ pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const RETRIES: u32 = 1;
 pub(crate) const DOWN_WAIT: Duration = Duration::from_secs(30);
+/// Anthropic's own status for it. Both vendors' SDKs try again on it, as on any 5xx.
+pub(crate) const OVERLOADED_STATUS: u16 = 529;
 pub(crate) const BROWNOUT_WAIT: Duration = Duration::from_millis(750);
 pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;
 

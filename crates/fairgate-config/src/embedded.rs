@@ -76,6 +76,7 @@ impl Config {
                 workers: vec![SIM.to_owned()],
                 retries: defaults::RETRIES,
                 down_wait: defaults::DOWN_WAIT,
+                overloaded_status: defaults::OVERLOADED_STATUS,
                 cost: defaults::COST,
                 observe: true,
                 hosted_over_budget: HostedOverBudget::Wait,

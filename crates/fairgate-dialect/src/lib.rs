@@ -6,6 +6,7 @@ mod ask;
 pub mod estimate;
 #[doc(hidden)]
 pub mod fuzz;
+mod hints;
 pub mod limits;
 mod meter;
 mod models;
@@ -16,9 +17,10 @@ mod route;
 mod scan;
 
 pub use ask::{Ask, BadAsk};
+pub use hints::Hints;
 pub use meter::{Measured, Meter, Passed, Usage};
 pub use models::{model_body, models_body};
-pub use problem::Problem;
+pub use problem::{Problem, Reached};
 pub use prompt::Piece;
 pub use rewrite::Changes;
 pub use route::{Dialect, Framing, Route};

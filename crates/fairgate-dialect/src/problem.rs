@@ -18,6 +18,27 @@ pub struct Problem {
     pub message: String,
     /// The parameter, where one is to blame.
     pub param: Option<&'static str>,
+    /// The limit that was reached, where one was.
+    pub reached: Option<Box<Reached>>,
+}
+
+/// A limit that was reached, for programs to read: `error.limit` in the body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The policy class whose limit it is; the whole pool's where absent.
+    pub class: Option<String>,
+    /// How much was there.
+    pub current: u128,
+    /// How much may be there.
+    pub bound: u128,
+}
+
+impl Reached {
+    /// `{"class","current","bound"}`. A number that JSON cannot carry exactly is the largest that fits 64 bits.
+    fn json(&self) -> Value {
+        let number = |number: u128| u64::try_from(number).unwrap_or(u64::MAX);
+        json!({ "class": self.class, "current": number(self.current), "bound": number(self.bound) })
+    }
 }
 
 /// One row a status: its number, OpenAI's type, Anthropic's type.
@@ -45,7 +66,8 @@ const QUOTA: &str = "insufficient_quota";
 
 impl Problem {
     /// The JSON body in the caller's dialect. OpenAI: `{"error":{"message","type","param","code"}}`; Anthropic:
-    /// `{"type":"error","error":{"type","message","code"},"request_id"}` with its own type for each status.
+    /// `{"type":"error","error":{"type","message","code"},"request_id"}` with its own type for each status. Where a limit was
+    /// reached, `error` has `limit` too.
     pub fn body(&self, dialect: Dialect, request_id: &str) -> Bytes {
         let value = match dialect {
             Dialect::OpenAi => json!({ "error": self.openai() }),
@@ -82,12 +104,23 @@ impl Problem {
 
     fn openai(&self) -> Value {
         let kind = if self.is_quota() { QUOTA } else { self.types().0 };
-        json!({ "message": self.message, "type": kind, "param": self.param, "code": self.code })
+        let param = self.param;
+        let error =
+            json!({ "message": self.message, "type": kind, "param": param, "code": self.code });
+        self.with_limit(error)
     }
 
     fn anthropic(&self, request_id: &str) -> Value {
         let error = json!({ "type": self.types().1, "message": self.message, "code": self.code });
+        let error = self.with_limit(error);
         json!({ "type": "error", "error": error, "request_id": request_id })
+    }
+
+    fn with_limit(&self, mut error: Value) -> Value {
+        if let Some(reached) = &self.reached {
+            error["limit"] = reached.json();
+        }
+        error
     }
 
     fn types(&self) -> (&'static str, &'static str) {
@@ -108,7 +141,7 @@ impl From<BadAsk> for Problem {
     /// A bad body is the caller's mistake: 400.
     fn from(bad: BadAsk) -> Self {
         let BadAsk { code, param, message } = bad;
-        Self { status: StatusCode::BAD_REQUEST, code, message, param }
+        Self { status: StatusCode::BAD_REQUEST, code, message, param, reached: None }
     }
 }
 
@@ -118,7 +151,7 @@ mod tests {
 
     fn problem(status: u16, code: &'static str) -> Problem {
         let status = StatusCode::from_u16(status).unwrap();
-        Problem { status, code, message: "It \"broke\"\n".to_owned(), param: None }
+        Problem { status, code, message: "It \"broke\"\n".to_owned(), param: None, reached: None }
     }
 
     fn kind(problem: &Problem, dialect: Dialect) -> String {

@@ -1,7 +1,7 @@
 //! The way of one request: checked, queued, granted, sent, streamed back, settled.
 //!
 //! `passage` is the one guard that ends a request exactly once. It holds the `stage` that the request is in; the steps
-//! between stages are in `passage/step`. `ask`, `body`, `cost` and `budget` look at what comes in; `send` brings it to a worker and
+//! between stages are in `passage/step`. `ask`, `chosen`, `body`, `cost` and `budget` look at what comes in; `send` brings it to a worker and
 //! `verdict` is the retry policy; `answer` carries what the upstream says; `flight`, `bill` and `settlement` are the end.
 //! Statuses are decided in `refusal`.
 
@@ -10,6 +10,7 @@ mod ask;
 mod bill;
 mod body;
 mod budget;
+mod chosen;
 mod continued;
 mod cost;
 mod flight;
@@ -106,14 +107,15 @@ async fn accept(
     let setup = model.pool.setup();
     ask::check_model(caller, &setup, route, &ask.model)?;
     rules::check(&setup, route, ask, &body.bytes, &headers)?;
-    let own = ask::own_names(&headers, caller)?;
+    let chosen = chosen::chosen(&caller.rights, &setup, &headers, ask, &body.bytes)?;
+    let own = ask::own_names(&headers)?;
     let routed = read.route(model.pool.clone(), own.agent, own.session);
     let behind = continued::tokens_behind(&app, &routed.arrival().caller, &routed.ask, limits)?;
     let expected = cost::expect(&routed, &body.bytes, setup.tokens).await;
     let expected = expected.with_more_input(behind);
     let usual = cost::estimate(setup.weights, expected);
     let estimate = routed.pool.occupation.expected(&routed.arrival().caller.tenant, usual);
-    let class = setup.class(own.class.as_deref());
+    let class = setup.class(chosen.class.as_deref());
     let accepted = routed.accept(expected, estimate, class);
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::look(&accepted)).await?,
@@ -121,7 +123,7 @@ async fn accept(
     };
     let path = own_path(route, uri.query());
     let headers = headers::outbound(headers);
-    Ok((accepted, Payload { model, class: own.class, body, path, headers, cap }))
+    Ok((accepted, Payload { model, chosen, body, path, headers, cap }))
 }
 
 /// The route's path with what may go on of the client's query. A copy, as the client's own is a part of the

@@ -9,7 +9,8 @@ use arc_swap::ArcSwap;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_dialect::Problem;
 use fairgate_store::{
-    Budget, BudgetTier, Directory, HostedUse, Key, KeyHash, Store, StoreError, Tenant, UnixMicros,
+    Budget, BudgetTier, Directory, HostedUse, Key, KeyHash, Rights, Store, StoreError, Tenant,
+    UnixMicros,
 };
 use http::{HeaderMap, StatusCode};
 use tokio::sync::Mutex;
@@ -29,8 +30,8 @@ pub struct Caller {
     pub secret: KeyHash,
     /// The models that it may ask for; all where absent.
     pub models: Option<Vec<String>>,
-    /// The classes that it may name, each with the attributes of a request that does.
-    pub classes: Vec<(String, Attributes)>,
+    /// What it may choose for its requests.
+    pub rights: Rights,
     /// The attributes of a request that names no class: group, tenant and key.
     pub attributes: Attributes,
     /// Its tenant's limits.
@@ -155,15 +156,13 @@ impl Entry {
             .with(Attribute::Group, &tenant.group)
             .with(Attribute::Tenant, &tenant.name)
             .with(Attribute::Key, &key.id);
-        let with_class =
-            |class: &String| (class.clone(), attributes.clone().with(Attribute::Class, class));
         let caller = Caller {
             group: tenant.group.as_str().into(),
             tenant: tenant.name.as_str().into(),
             key: key.id.as_str().into(),
             secret: key.hash,
             models: key.models.clone(),
-            classes: key.classes.iter().map(with_class).collect(),
+            rights: key.rights.clone(),
             attributes,
             tenant_limits: tenant.limits.clone(),
             key_limits: key.limits.clone(),
@@ -192,7 +191,8 @@ impl Entry {
                 self.caller.tenant
             );
             let status = StatusCode::FORBIDDEN;
-            return Err(Problem { status, code: "tenant_disabled", message, param: None });
+            let code = "tenant_disabled";
+            return Err(Problem { status, code, message, param: None, reached: None });
         }
         Ok(())
     }
@@ -200,7 +200,8 @@ impl Entry {
 
 /// A 401.
 fn refused(code: &'static str, message: &str) -> Problem {
-    Problem { status: StatusCode::UNAUTHORIZED, code, message: message.to_owned(), param: None }
+    let (status, message) = (StatusCode::UNAUTHORIZED, message.to_owned());
+    Problem { status, code, message, param: None, reached: None }
 }
 
 #[cfg(test)]

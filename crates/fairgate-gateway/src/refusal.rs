@@ -2,13 +2,14 @@
 //! HTTP status.
 
 mod budget;
+mod rights;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_core::decision::Reason;
-use fairgate_dialect::{BadAsk, Dialect, Problem};
+use fairgate_dialect::{BadAsk, Dialect, Problem, Reached};
 use fairgate_runtime::Refused;
 use fairgate_store::Outcome;
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -19,6 +20,10 @@ use crate::reply::{Reply, json};
 use crate::upstream::{Failure, FailureKind};
 
 pub(crate) use self::budget::budget_exhausted;
+pub(crate) use self::rights::{
+    bad_priority, bad_taints, forbidden_class, forbidden_pin, forbidden_priority, forbidden_taint,
+    unknown_worker,
+};
 
 /// Carries the request's id on every response.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-fairgate-request-id");
@@ -42,7 +47,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let problem = Problem { status, code, message: message.into(), param: None };
+        let problem = Problem { status, code, message: message.into(), param: None, reached: None };
         problem.into()
     }
 
@@ -153,10 +158,13 @@ impl From<Limited> for Refusal {
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
+impl Refusal {
+    /// What a pool's gate said. `overloaded` is the status of [`Reason::Overloaded`] in that pool.
+    pub(crate) fn by_pool(refused: Refused, overloaded: u16) -> Self {
+        let overloaded =
+            StatusCode::from_u16(overloaded).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let (status, message) = match &refused {
-            Refused::Rejected { reason, .. } => pool_says(*reason),
+            Refused::Rejected { reason, .. } => pool_says(*reason, overloaded),
             Refused::Expired { waited, .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!(
@@ -188,6 +196,9 @@ impl From<Refused> for Refusal {
                 limit.limit,
                 limit.current
             );
+            let class = limit.class.as_deref().map(str::to_owned);
+            let reached = Reached { class, current: limit.current, bound: limit.limit };
+            refusal.problem.reached = Some(Box::new(reached));
         }
         let soon = matches!(refused, Refused::Draining).then_some(Duration::from_secs(1));
         refusal.after(refused.retry_after().or(soon))
@@ -195,7 +206,7 @@ impl From<Refused> for Refusal {
 }
 
 /// What a pool's reasons are in HTTP.
-fn pool_says(reason: Reason) -> (StatusCode, String) {
+fn pool_says(reason: Reason, overloaded: StatusCode) -> (StatusCode, String) {
     let (status, message) = match reason {
         Reason::QueueFull => (
             StatusCode::TOO_MANY_REQUESTS,
@@ -218,7 +229,7 @@ fn pool_says(reason: Reason) -> (StatusCode, String) {
             (StatusCode::SERVICE_UNAVAILABLE, "No upstream is there that could take this request.")
         }
         Reason::Overloaded => (
-            StatusCode::SERVICE_UNAVAILABLE,
+            overloaded,
             "Every upstream that could take this request is unwell at the moment. Try again later.",
         ),
         Reason::Duplicate => (
@@ -405,12 +416,7 @@ pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "dialect_not_served", message).about("model")
 }
 
-pub(crate) fn forbidden_class() -> Refusal {
-    let message = "This key may not use the class that x-fairgate-class names.";
-    Refusal::new(StatusCode::FORBIDDEN, "class_not_allowed", message)
-}
-
-pub(crate) fn bad_name(header: &'static str) -> Refusal {
+pub(crate) fn bad_name(header: &str) -> Refusal {
     let message = format!("The header {header} must be 1 to 128 visible ASCII characters.");
     Refusal::new(StatusCode::BAD_REQUEST, "invalid_header", message)
 }
@@ -463,6 +469,8 @@ pub(crate) fn wrong_method(
 
 #[cfg(test)]
 mod tests {
+    use fairgate_core::decision::Limit;
+
     use super::*;
 
     #[test]
@@ -475,19 +483,43 @@ mod tests {
     #[test]
     fn every_reason_of_a_pool_has_its_status() {
         for reason in Reason::ALL {
-            let refusal = Refusal::from(Refused::Rejected {
+            let refused = Refused::Rejected {
                 reason,
                 limit: None,
                 retry_after: Some(Duration::from_secs(2)),
-            });
+            };
+            let refusal = Refusal::by_pool(refused, 529);
             assert_eq!(refusal.problem.code, reason.code());
             let status = match reason {
-                Reason::NoWorker | Reason::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+                Reason::NoWorker => StatusCode::SERVICE_UNAVAILABLE,
+                Reason::Overloaded => StatusCode::from_u16(529).unwrap(),
                 Reason::Duplicate => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::TOO_MANY_REQUESTS,
             };
             assert_eq!(refusal.problem.status, status);
             assert!(!refusal.hopeless);
+        }
+    }
+
+    #[test]
+    fn a_limit_is_told_in_words_and_in_fields() {
+        for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
+            let refused = Refused::Rejected {
+                reason: Reason::ClassInputTokens,
+                limit: Some(Limit { class: Some("batch".into()), current: 108, limit: 10 }),
+                retry_after: Some(Duration::from_millis(1_500)),
+            };
+            let refusal = Refusal::by_pool(refused, 529);
+            let body: serde_json::Value =
+                serde_json::from_slice(&refusal.problem.body(dialect, "r")).unwrap();
+            let limit = serde_json::json!({"class": "batch", "current": 108, "bound": 10});
+            assert_eq!(body["error"]["limit"], limit);
+            assert_eq!(body["error"]["code"], "class_input_tokens");
+            let reply = refusal.reply(dialect, "r");
+            assert_eq!(
+                (reply.status().as_u16(), &reply.headers()[RETRY_AFTER]),
+                (429, &HeaderValue::from(2))
+            );
         }
     }
 

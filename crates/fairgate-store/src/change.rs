@@ -89,7 +89,7 @@ impl Change {
             }
             Self::PatchTenant { name, patch } => patch_tenant(scribe, found, &name, patch),
             Self::RemoveTenant { name } => remove_tenant(scribe, found, &name),
-            Self::CreateKey { tenant, name, weight, limits, models, classes, expires_at } => {
+            Self::CreateKey { tenant, name, weight, limits, models, rights, expires_at } => {
                 exists(found.tenant, "tenant", &tenant)?;
                 let secret = secret()?;
                 let key = Key {
@@ -101,7 +101,7 @@ impl Change {
                     weight,
                     limits,
                     models,
-                    classes,
+                    rights,
                     created_at: at,
                     expires_at,
                     revoked_at: None,
@@ -253,7 +253,15 @@ fn patch_key(scribe: Scribe<'_>, found: Found, id: &str, patch: KeyPatch) -> Res
     after.weight = patch.weight.unwrap_or(after.weight);
     after.limits = patch.limits.unwrap_or(after.limits);
     after.models = patch.models.unwrap_or(after.models);
-    after.classes = patch.classes.unwrap_or(after.classes);
+    let rights = &mut after.rights;
+    rights.priority_max = patch.priority_max.unwrap_or(rights.priority_max);
+    rights.may_pin = patch.may_pin.unwrap_or(rights.may_pin);
+    if let Some(classes) = patch.classes {
+        rights.classes = classes;
+    }
+    if let Some(taints) = patch.taints {
+        rights.taints = taints;
+    }
     after.expires_at = patch.expires_at.unwrap_or(after.expires_at);
     Ok(scribe.key("key.patch", Some(before), after, None))
 }

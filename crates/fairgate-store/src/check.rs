@@ -3,7 +3,7 @@
 use fairgate_money::UnixMicros;
 
 use crate::budget::{Budget, BudgetTier};
-use crate::directory::{Change, KeyPatch, Limits};
+use crate::directory::{AllowedTaints, Change, KeyPatch, Limits, PRIORITY_MAX};
 use crate::error::StoreError;
 
 type Result = std::result::Result<(), StoreError>;
@@ -60,14 +60,17 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &Change) -> Result {
             weight(patch.weight)?;
             patch.limits.as_ref().map_or(Ok(()), limits)
         }
-        Change::CreateKey { name, weight: share, limits, models, classes, expires_at, .. } => key(
+        Change::CreateKey { name, weight: share, limits, models, rights, expires_at, .. } => key(
             at,
             &KeyPatch {
                 name: Some(name.clone()),
                 weight: Some(*share),
                 limits: Some(limits.clone()),
                 models: Some(models.clone()),
-                classes: Some(classes.clone()),
+                classes: Some(rights.classes.clone()),
+                priority_max: Some(rights.priority_max),
+                may_pin: Some(rights.may_pin),
+                taints: Some(rights.taints.clone()),
                 expires_at: Some(*expires_at),
             },
         ),
@@ -89,7 +92,16 @@ fn key(at: UnixMicros, patch: &KeyPatch) -> Result {
     if let Some(Some(models)) = &patch.models {
         names("models", models, MODEL_MAX)?;
     }
-    names("classes", patch.classes.as_deref().unwrap_or_default(), NAME_MAX)?;
+    if let Some(Some(classes)) = &patch.classes {
+        names("classes", classes, NAME_MAX)?;
+    }
+    if let Some(AllowedTaints(Some(taints))) = &patch.taints {
+        names("taints", taints, NAME_MAX)?;
+    }
+    if let Some(priority) = patch.priority_max.filter(|most| !(0..=PRIORITY_MAX).contains(most)) {
+        let problem = format!("must be 0 to {PRIORITY_MAX} and is {priority}");
+        return Err(invalid("priority_max", problem));
+    }
     match patch.expires_at.flatten() {
         Some(expiry) if expiry <= at => {
             Err(invalid("expires_at", "has passed; to refuse a key at once, revoke it".to_owned()))

@@ -72,8 +72,9 @@ pub struct Key {
     pub limits: Limits,
     /// The models that it may ask for; all where absent.
     pub models: Option<Vec<String>>,
-    /// The policy classes that it may name in a header; the first is used where it names none. May be empty.
-    pub classes: Vec<String>,
+    /// What it may choose for its requests.
+    #[serde(flatten)]
+    pub rights: Rights,
     /// When it was made.
     pub created_at: UnixMicros,
     /// From when on it is refused.
@@ -84,6 +85,38 @@ pub struct Key {
 
 fn no_hash() -> KeyHash {
     KeyHash([0; 32])
+}
+
+/// The highest priority that a key can be allowed; what the gateway raises by itself is above it. Dynamo's range.
+pub const PRIORITY_MAX: i64 = i32::MAX as i64;
+/// The lowest priority that a request may have. Every key may lower its requests this far.
+pub const PRIORITY_MIN: i64 = i32::MIN as i64;
+
+/// What a key may choose for its requests. A request that chooses anything else is refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rights {
+    /// The policy classes and families that it may name; the first is used where a request names none. Absent: all that the
+    /// policy has. Empty: the policy's default only.
+    pub classes: Option<Vec<String>>,
+    /// The highest priority that it may ask for, 0 to [`PRIORITY_MAX`]. Lower ones are always allowed, down to
+    /// [`PRIORITY_MIN`].
+    pub priority_max: i64,
+    /// Whether it may say which worker takes a request.
+    pub may_pin: bool,
+    /// The taints that it may require of a worker.
+    pub taints: AllowedTaints,
+}
+
+/// The taints that a key may require of a worker: a list of names, or all. JSON has null for all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AllowedTaints(pub Option<Vec<String>>);
+
+impl Default for AllowedTaints {
+    fn default() -> Self {
+        Self(Some(Vec::new()))
+    }
 }
 
 /// What a tenant or a key may use. What is absent is not limited.
@@ -165,8 +198,8 @@ pub enum Change {
         limits: Limits,
         /// The models that it may ask for.
         models: Option<Vec<String>>,
-        /// The classes that it may name.
-        classes: Vec<String>,
+        /// What it may choose for its requests.
+        rights: Rights,
         /// From when on it is refused.
         expires_at: Option<UnixMicros>,
     },
@@ -246,8 +279,16 @@ pub struct KeyPatch {
     /// The models that it may ask for; `Some(None)` is all.
     #[serde(deserialize_with = "given")]
     pub models: Option<Option<Vec<String>>>,
-    /// The classes that it may name.
-    pub classes: Option<Vec<String>>,
+    /// The classes and families that it may name; `Some(None)` is all that the policy has.
+    #[serde(deserialize_with = "given")]
+    pub classes: Option<Option<Vec<String>>>,
+    /// The highest priority that it may ask for.
+    pub priority_max: Option<i64>,
+    /// Whether it may say which worker takes a request.
+    pub may_pin: Option<bool>,
+    /// The taints that it may require.
+    #[serde(deserialize_with = "given")]
+    pub taints: Option<AllowedTaints>,
     /// From when on it is refused; `Some(None)` is never.
     #[serde(deserialize_with = "given")]
     pub expires_at: Option<Option<UnixMicros>>,

@@ -28,7 +28,8 @@ pub use budget::{
     Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Scope, Unit,
 };
 pub use directory::{
-    Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits, Tenant, TenantPatch,
+    AllowedTaints, Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits,
+    PRIORITY_MAX, PRIORITY_MIN, Rights, Tenant, TenantPatch,
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};

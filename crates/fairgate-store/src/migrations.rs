@@ -33,6 +33,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/4.sqlite.sql"),
         postgres: include_str!("migrations/4.postgres.sql"),
     },
+    Migration {
+        version: 5,
+        sqlite: include_str!("migrations/5.sqlite.sql"),
+        postgres: include_str!("migrations/5.postgres.sql"),
+    },
 ];
 
 /// Where a database keeps its schema's number. One row, or none before the first step.

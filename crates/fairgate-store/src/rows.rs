@@ -4,7 +4,7 @@ use fairgate_money::{Currency, Day, MicroUnits, PerMillion, Price, Rates, UnixMi
 
 use crate::budget::{Budget, BudgetLeft, Period, Scope};
 use crate::calendar::hour_name;
-use crate::directory::{Directory, Group, Key, Limits, Tenant};
+use crate::directory::{AllowedTaints, Directory, Group, Key, Limits, Rights, Tenant};
 use crate::error::StoreError;
 use crate::ledger::{
     Attempt, AuditEntry, By, HostedMost, Outcome, PriceVersion, Reservation, UsageRow, UsageSource,
@@ -90,10 +90,6 @@ pub(crate) fn tenant(row: &impl Columns) -> Result<Tenant> {
 
 /// A key without its budgets, which are rows of their own.
 pub(crate) fn key(row: &impl Columns) -> Result<Key> {
-    let list = |text: String| {
-        serde_json::from_str::<Vec<String>>(&text)
-            .map_err(|problem| StoreError::Database(format!("a key's list of names: {problem}")))
-    };
     let hash = row.bytes(4)?.try_into();
     Ok(Key {
         id: row.text(0)?,
@@ -104,11 +100,22 @@ pub(crate) fn key(row: &impl Columns) -> Result<Key> {
         weight: row.count(5)?,
         limits: limits(row, 6)?,
         models: row.text_or_null(12)?.map(list).transpose()?,
-        classes: list(row.text(13)?)?,
-        created_at: row.moment(14)?,
-        expires_at: row.moment_or_null(15)?,
-        revoked_at: row.moment_or_null(16)?,
+        rights: Rights {
+            classes: list(row.text(13)?)?,
+            priority_max: row.int(14)?,
+            may_pin: row.flag(15)?,
+            taints: AllowedTaints(list(row.text(16)?)?),
+        },
+        created_at: row.moment(17)?,
+        expires_at: row.moment_or_null(18)?,
+        revoked_at: row.moment_or_null(19)?,
     })
+}
+
+/// A list of names, or what stands for all of them.
+fn list<T: serde::de::DeserializeOwned>(text: String) -> Result<T> {
+    serde_json::from_str(&text)
+        .map_err(|problem| StoreError::Database(format!("a key's list of names: {problem}")))
 }
 
 fn limits(row: &impl Columns, first: usize) -> Result<Limits> {

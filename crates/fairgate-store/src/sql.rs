@@ -9,7 +9,7 @@ use fairgate_money::{DAY_US, Price, UnixMicros};
 
 use crate::budget::{Budget, HOSTED_OWNER, Scope};
 use crate::calendar::HOUR_US;
-use crate::directory::{Group, Key, Limits, Tenant};
+use crate::directory::{Group, Key, Limits, Rights, Tenant};
 use crate::ledger::{AuditQuery, By, LedgerQuery, UsageQuery};
 use crate::words::Word;
 
@@ -69,8 +69,8 @@ pub(crate) const GROUPS: &str = "SELECT name, weight, created_at FROM tenant_gro
 pub(crate) const TENANTS: &str = "SELECT name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
      requests_per_minute, tokens_per_minute, hosted, created_at FROM tenants";
 pub(crate) const KEYS: &str = "SELECT id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
-     requests_per_minute, tokens_per_minute, hosted, models, classes, created_at, expires_at, revoked_at \
-     FROM tenant_keys";
+     requests_per_minute, tokens_per_minute, hosted, models, classes, priority_max, may_pin, taints, created_at, \
+     expires_at, revoked_at FROM tenant_keys";
 pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets";
 pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
@@ -172,6 +172,8 @@ pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<Statement> {
 /// A key; its lists of names are stored as JSON.
 pub(crate) fn put_key(key: &Key) -> Vec<Statement> {
     let list = |names: &[String]| serde_json::Value::from(names).to_string();
+    let list_or_all = |names: Option<&[String]>| serde_json::Value::from(names).to_string();
+    let Rights { classes, priority_max, may_pin, taints } = &key.rights;
     let mut values = vec![
         Value::Text(key.id.clone()),
         Value::Text(key.tenant.clone()),
@@ -183,20 +185,25 @@ pub(crate) fn put_key(key: &Key) -> Vec<Statement> {
     values.extend(limits(&key.limits));
     values.extend([
         Value::MaybeText(key.models.as_deref().map(list)),
-        Value::Text(list(&key.classes)),
+        Value::Text(list_or_all(classes.as_deref())),
+        Value::Int(*priority_max),
+        Value::Flag(*may_pin),
+        Value::Text(list_or_all(taints.0.as_deref())),
         Value::Int(key.created_at.0),
         moment(key.expires_at),
         moment(key.revoked_at),
     ]);
     let put = Statement::new(
         "INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
-         requests_per_minute, tokens_per_minute, hosted, models, classes, created_at, expires_at, revoked_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
+         requests_per_minute, tokens_per_minute, hosted, models, classes, priority_max, may_pin, taints, \
+         created_at, expires_at, revoked_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hint = excluded.hint, hash = excluded.hash, \
          weight = excluded.weight, in_flight = excluded.in_flight, \
          queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
          requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
          hosted = excluded.hosted, models = excluded.models, classes = excluded.classes, \
+         priority_max = excluded.priority_max, may_pin = excluded.may_pin, taints = excluded.taints, \
          expires_at = excluded.expires_at, revoked_at = excluded.revoked_at",
         values,
     );

@@ -27,6 +27,7 @@ const POOL: &[&str] = &[
     "brownout",
     "retries",
     "down_wait",
+    "overloaded_status",
     "cost",
     "observe",
     "hosted_over_budget",
@@ -112,6 +113,9 @@ fn config(
     let brownout = section.optional("brownout", brownout);
     let retries = section.or("retries", defaults::RETRIES, |field| field.integer(0..=10));
     let down_wait = section.or("down_wait", defaults::DOWN_WAIT, |field| field.duration(DOWN_WAIT));
+    let overloaded_status = section.or("overloaded_status", defaults::OVERLOADED_STATUS, |field| {
+        field.one_of(&[("529", 529), ("503", 503), ("429", 429)])
+    });
     let cost = section.or("cost", defaults::COST, cost);
     let observe =
         section.or("observe", true, |field| observe(field, workers.as_deref(), upstreams));
@@ -127,6 +131,7 @@ fn config(
         workers: workers?,
         retries: retries?,
         down_wait: down_wait?,
+        overloaded_status: overloaded_status?,
         cost: cost?,
         observe: observe?,
         hosted_over_budget: hosted_over_budget?,

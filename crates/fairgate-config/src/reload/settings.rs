@@ -294,6 +294,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         workers,
         retries,
         down_wait,
+        overloaded_status,
         cost,
         observe,
         hosted_over_budget,
@@ -312,6 +313,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     }
     list.live("retries", retries);
     list.live("down_wait", format_duration(*down_wait));
+    list.live("overloaded_status", overloaded_status);
     cost_settings(&mut list, cost);
     list.live("observe", observe);
     let over_budget = match hosted_over_budget {

@@ -108,6 +108,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].brownout.max_tokens", "7"),
     ("pools[].retries", "7"),
     ("pools[].down_wait", "7s"),
+    ("pools[].overloaded_status", "503"),
     ("pools[].cost", r#"{"input": 0.5}"#),
     ("pools[].cost.input", "0.5"),
     ("pools[].cost.cached_input", "0.5"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use fairgate_store::{Change, Changed, Key, KeyPatch, UnixMicros};
+use fairgate_store::{AllowedTaints, Change, Changed, Key, KeyPatch, Rights, UnixMicros};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, LOCATION};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use super::path::{Named, path_to};
 use super::query::{Filter, Params};
 use crate::app::App;
 
-/// How many models or classes a key may name.
+/// How many models, classes or taints a key may name.
 const LONGEST_LIST: usize = 256;
 
 /// A key of a tenant. Its secret is nowhere.
@@ -44,8 +44,8 @@ pub(super) struct KeyBody {
     limits: LimitsBody,
     /// The models that it may ask for; null is all.
     models: Option<Vec<String>>,
-    /// The policy classes that it may name in a header; the first is used where it names none.
-    classes: Vec<String>,
+    #[serde(flatten)]
+    rights: RightsBody,
     /// When it was made.
     #[schema(format = DateTime)]
     created_at: String,
@@ -55,6 +55,21 @@ pub(super) struct KeyBody {
     /// When it was revoked; null where it was not.
     #[schema(format = DateTime)]
     revoked_at: Option<String>,
+}
+
+/// What a key may choose for its requests.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Rights)]
+pub(super) struct RightsBody {
+    /// The policy classes and families that it may name; the first is used where a request names none. Null is all that the
+    /// policy has, an empty list the policy's default only.
+    classes: Option<Vec<String>>,
+    /// The highest priority that it may ask for.
+    priority_max: i64,
+    /// Whether it may say which worker takes a request.
+    may_pin: bool,
+    /// The taints that it may require of a worker; null is all.
+    taints: Option<Vec<String>>,
 }
 
 /// A key with its new secret.
@@ -101,10 +116,22 @@ pub(super) struct NewKey {
     #[serde(default)]
     #[schema(value_type = Option<Vec<ModelName>>, max_items = 256)]
     models: Option<Vec<Word<256>>>,
-    /// The policy classes that it may name in a header.
+    /// The policy classes and families that it may name; the first is used where a request names none. Null is all that the
+    /// policy has, an empty list the policy's default only.
     #[serde(default)]
-    #[schema(value_type = Vec<ClassName>, max_items = 256)]
-    classes: Vec<Word<128>>,
+    #[schema(value_type = Option<Vec<ClassName>>, max_items = 256)]
+    classes: Option<Vec<Word<128>>>,
+    /// The highest priority that it may ask for. Lower ones are always allowed.
+    #[serde(default = "no_priority")]
+    #[schema(value_type = i64, minimum = 0, maximum = 2_147_483_647, default = 0)]
+    priority_max: Whole,
+    /// Whether it may say which worker takes a request.
+    #[serde(default)]
+    may_pin: bool,
+    /// The taints that it may require of a worker; null is all.
+    #[serde(default = "no_taints")]
+    #[schema(value_type = Option<Vec<TaintName>>, max_items = 256, default = json!([]))]
+    taints: Option<Vec<Word<128>>>,
     /// From when on it is refused, which must be to come; null is never.
     #[serde(default, deserialize_with = "moment::optional")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -132,10 +159,23 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<Vec<ModelName>>, max_items = 256)]
     models: Option<Option<Vec<Word<256>>>>,
-    /// The policy classes that it may name in a header.
+    /// The policy classes and families that it may name; the first is used where a request names none. Null is all that the
+    /// policy has, an empty list the policy's default only.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(value_type = Option<Vec<ClassName>>, max_items = 256, nullable = false)]
-    classes: Option<Vec<Word<128>>>,
+    #[schema(value_type = Option<Vec<ClassName>>, max_items = 256)]
+    classes: Option<Option<Vec<Word<128>>>>,
+    /// The highest priority that it may ask for. Lower ones are always allowed.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 2_147_483_647, nullable = false)]
+    priority_max: Option<Whole>,
+    /// Whether it may say which worker takes a request.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<bool>, nullable = false)]
+    may_pin: Option<bool>,
+    /// The taints that it may require of a worker; null is all.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<Vec<TaintName>>, max_items = 256)]
+    taints: Option<Option<Vec<Word<128>>>>,
     /// From when on it is refused, which must be to come; null is never.
     #[serde(default, deserialize_with = "moment::given")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -148,7 +188,21 @@ pub(super) struct PatchKey {
 #[allow(dead_code, reason = "only its schema is used")]
 pub(super) struct ModelName(String);
 
-/// A policy class.
+fn no_priority() -> Whole {
+    Whole(0)
+}
+
+fn no_taints() -> Option<Vec<Word<128>>> {
+    Some(Vec::new())
+}
+
+/// A taint of workers.
+#[derive(ToSchema)]
+#[schema(as = TaintName, value_type = String, pattern = "^[!-~]{1,128}$")]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct TaintName(String);
+
+/// A policy class or family.
 #[derive(ToSchema)]
 #[schema(as = ClassName, value_type = String, pattern = "^[!-~]{1,128}$")]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -170,6 +224,13 @@ pub(super) struct KeyQuery {
     after: Option<Filter>,
 }
 
+impl From<&Rights> for RightsBody {
+    fn from(rights: &Rights) -> Self {
+        let Rights { classes, priority_max, may_pin, taints } = rights.clone();
+        Self { classes, priority_max, may_pin, taints: taints.0 }
+    }
+}
+
 impl From<&Key> for KeyBody {
     fn from(key: &Key) -> Self {
         Self {
@@ -180,7 +241,7 @@ impl From<&Key> for KeyBody {
             weight: key.weight,
             limits: LimitsBody::from(&key.limits),
             models: key.models.clone(),
-            classes: key.classes.clone(),
+            rights: RightsBody::from(&key.rights),
             created_at: moment::shown(key.created_at),
             expires_at: key.expires_at.map(moment::shown),
             revoked_at: key.revoked_at.map(moment::shown),
@@ -241,8 +302,13 @@ pub(super) async fn create(
         name: new.name.0,
         weight: new.weight.0,
         limits: new.limits.into(),
-        models: new.models.map(|models| words("models", models)).transpose()?,
-        classes: words("classes", new.classes)?,
+        models: words_or_all("models", new.models)?,
+        rights: Rights {
+            classes: words_or_all("classes", new.classes)?,
+            priority_max: ceiling(new.priority_max),
+            may_pin: new.may_pin,
+            taints: AllowedTaints(words_or_all("taints", new.taints)?),
+        },
         expires_at: new.expires_at,
     };
     let made = with_secret(change(&app, &admin, create).await?)?;
@@ -266,13 +332,18 @@ pub(super) async fn patch(
     Named(id): Named,
     Body(patch): Body<PatchKey>,
 ) -> Result<Json<KeyBody>, ApiError> {
-    let models = patch.models.map(|models| models.map(|list| words("models", list)).transpose());
     let patch = KeyPatch {
         name: patch.name.map(|name| name.0),
         weight: patch.weight.map(|weight| weight.0),
         limits: patch.limits.map(Into::into),
-        models: models.transpose()?,
-        classes: patch.classes.map(|classes| words("classes", classes)).transpose()?,
+        models: patch.models.map(|list| words_or_all("models", list)).transpose()?,
+        classes: patch.classes.map(|list| words_or_all("classes", list)).transpose()?,
+        priority_max: patch.priority_max.map(ceiling),
+        may_pin: patch.may_pin,
+        taints: patch
+            .taints
+            .map(|list| words_or_all("taints", list).map(AllowedTaints))
+            .transpose()?,
         expires_at: patch.expires_at,
     };
     let key = made(change(&app, &admin, Change::PatchKey { id, patch }).await?.key)?;
@@ -317,9 +388,18 @@ fn with_secret(changed: Changed) -> Result<KeyWithSecret, ApiError> {
     Ok(KeyWithSecret { key: KeyBody::from(&key), secret: secret.expose().to_owned() })
 }
 
-fn words<const MOST: usize>(field: &str, words: Vec<Word<MOST>>) -> Result<Vec<String>, ApiError> {
+/// What is larger than any number that the store takes is refused there.
+fn ceiling(priority: Whole) -> i64 {
+    i64::try_from(priority.0).unwrap_or(i64::MAX)
+}
+
+fn words_or_all<const MOST: usize>(
+    field: &str,
+    words: Option<Vec<Word<MOST>>>,
+) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(words) = words else { return Ok(None) };
     if words.len() <= LONGEST_LIST {
-        return Ok(words.into_iter().map(|word| word.0).collect());
+        return Ok(Some(words.into_iter().map(|word| word.0).collect()));
     }
     let message = format!("{field} may have {LONGEST_LIST} entries and has {}", words.len());
     let status = StatusCode::UNPROCESSABLE_ENTITY;

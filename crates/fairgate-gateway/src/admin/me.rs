@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use super::api_error::ApiError;
 use super::auth::Viewer;
 use super::budgets::{BudgetBody, budgets, model_budgets};
+use super::keys::RightsBody;
 use super::limits::LimitsBody;
 use crate::app::App;
 use crate::identity::Caller;
@@ -31,8 +32,9 @@ pub(super) struct Me {
     key: String,
     /// The models that the key may ask for; null is all.
     models: Option<Vec<String>>,
-    /// The policy classes that the key may name.
-    classes: Vec<String>,
+    /// What the key may choose for its requests.
+    #[serde(flatten)]
+    rights: RightsBody,
     /// How the tenant stands against its limits.
     tenant_limits: Standing,
     /// How the key stands against its limits.
@@ -110,7 +112,7 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
         tenant: caller.tenant.to_string(),
         key: caller.key.to_string(),
         models: caller.models.clone(),
-        classes: caller.classes.iter().map(|(class, _)| class.clone()).collect(),
+        rights: RightsBody::from(&caller.rights),
         tenant_limits: left(Owner::Tenant, &caller.tenant, &caller.tenant_limits),
         key_limits: left(Owner::Key, &caller.key, &caller.key_limits),
         budgets: my_budgets(&app, &caller).await?,
@@ -178,7 +180,10 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
 }
 
 fn my_classes(view: &PoolView, caller: &Caller) -> Vec<ClassView> {
-    let may_use = |class: &&ClassView| caller.classes.iter().any(|(name, _)| *name == class.name);
+    let may_use = |class: &&ClassView| match &caller.rights.classes {
+        Some(list) => list.contains(&class.name),
+        None => true,
+    };
     view.classes.iter().filter(may_use).cloned().collect()
 }
 

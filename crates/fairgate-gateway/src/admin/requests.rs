@@ -65,6 +65,12 @@ pub(super) struct RequestBody {
     agent: Option<String>,
     /// The session that the caller named.
     session: Option<String>,
+    /// Higher goes first within its queue: what the request asked for, or more where it is tried again.
+    priority: i64,
+    /// The worker that it asked for, as `name` or `name/rank`; null where it did not.
+    pin: Option<String>,
+    /// The taints that its worker must have.
+    requires: Vec<String>,
     /// What it is expected to use, in tokens.
     cost_tokens: u64,
     /// When it was submitted to its pool.
@@ -239,6 +245,12 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
         class: of(Attribute::Class),
         agent: of(Attribute::Agent),
         session: of(Attribute::Session),
+        priority: request.priority,
+        pin: request.pin.as_ref().map(|pin| match pin.rank {
+            Some(rank) => format!("{}/{rank}", pin.worker),
+            None => pin.worker.to_string(),
+        }),
+        requires: request.requires.iter().map(ToString::to_string).collect(),
         cost_tokens: request.cost.0,
         submitted_at: moment::shown(submitted),
         waited_us: age.saturating_sub(in_flight_us.unwrap_or(0)),

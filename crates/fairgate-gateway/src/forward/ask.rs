@@ -1,5 +1,5 @@
-//! What a request asks for, checked against what its key may ask for: model, dialect, class, and the names that it
-//! gives to its own parts.
+//! What a request asks for, checked against what its key may ask for: model, dialect, and the names that it gives to its
+//! own parts. What it chooses of the scheduler is in `chosen`.
 
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_dialect::{Dialect, Route};
@@ -11,7 +11,6 @@ use crate::identity::Caller;
 use crate::pools::Setup;
 use crate::refusal::{self, Refusal};
 
-const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
 const AGENT: HeaderName = HeaderName::from_static("x-fairgate-agent");
 const SESSION: HeaderName = HeaderName::from_static("x-fairgate-session");
 /// The longest name that a client may give.
@@ -22,33 +21,19 @@ pub(super) fn named(headers: &HeaderMap, header: &HeaderName) -> Result<Option<B
     let Some(value) = headers.get(header) else { return Ok(None) };
     match value.to_str() {
         Ok(name) if !name.is_empty() && name.len() <= NAME_BYTES_MAX => Ok(Some(name.into())),
-        _ => Err(refusal::bad_name(header_name(header))),
-    }
-}
-
-fn header_name(header: &HeaderName) -> &'static str {
-    match header.as_str() {
-        "x-fairgate-class" => "x-fairgate-class",
-        "x-fairgate-agent" => "x-fairgate-agent",
-        _ => "x-fairgate-session",
+        _ => Err(refusal::bad_name(header.as_str())),
     }
 }
 
 /// The names that a client gives to its own parts.
 pub(super) struct OwnNames {
-    pub(super) class: Option<Box<str>>,
     pub(super) agent: Option<Box<str>>,
     pub(super) session: Option<Box<str>>,
 }
 
-/// Reads these names. A class must be one of the key's; the first of those is meant where none is named.
-pub(super) fn own_names(headers: &HeaderMap, caller: &Caller) -> Result<OwnNames, Refusal> {
-    let class = match named(headers, &CLASS)? {
-        Some(class) if caller.classes.iter().any(|(allowed, _)| **allowed == *class) => Some(class),
-        Some(_) => return Err(refusal::forbidden_class()),
-        None => caller.classes.first().map(|(class, _)| class.as_str().into()),
-    };
-    Ok(OwnNames { class, agent: named(headers, &AGENT)?, session: named(headers, &SESSION)? })
+/// Reads these names.
+pub(super) fn own_names(headers: &HeaderMap) -> Result<OwnNames, Refusal> {
+    Ok(OwnNames { agent: named(headers, &AGENT)?, session: named(headers, &SESSION)? })
 }
 
 /// Whether the caller may ask for this model over this route.
@@ -81,8 +66,6 @@ pub(super) fn attributes(
 ) -> Attributes {
     let caller = &arrival.caller;
     let class = class.filter(|_| setup.by_class);
-    let of_class = class.and_then(|class| caller.classes.iter().find(|(name, _)| *name == *class));
-    let attributes = of_class.map_or(&caller.attributes, |(_, attributes)| attributes);
     let flow = |by, name: &Option<Box<str>>, shared_by| match (name, shared_by) {
         (Some(name), true) => {
             let max = arrival.app.config.load().limits.names_per_key_max;
@@ -92,10 +75,11 @@ pub(super) fn attributes(
     };
     let agent: Option<Box<str>> = flow(Attribute::Agent, &routed.agent, setup.by_agent);
     let session: Option<Box<str>> = flow(Attribute::Session, &routed.session, setup.by_session);
-    if agent.is_none() && session.is_none() {
-        return attributes.clone();
+    if class.is_none() && agent.is_none() && session.is_none() {
+        return caller.attributes.clone();
     }
-    let mut texts = Attribute::ALL.map(|by| attributes.get(by));
+    let mut texts = Attribute::ALL.map(|by| caller.attributes.get(by));
+    texts[Attribute::Class as usize] = class;
     texts[Attribute::Agent as usize] = agent.as_deref();
     texts[Attribute::Session as usize] = session.as_deref();
     Attributes::of(texts)

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::Deadlines;
 use super::body::Taken;
+use super::chosen::Chosen;
 use super::passage::{In, unix_now};
 use super::provider::{self, NotTaken};
 use super::stage::{Accepted, Counted, InFlight, Queued};
@@ -25,13 +26,16 @@ use crate::refusal::{self, Refusal};
 use crate::reply::length;
 use crate::upstream::{LaneBody, Outgoing};
 
-/// Above whatever a client may ask for: a request that a provider did not take on is the next of its flow to go.
+/// Above whatever a client may ask for: who is tried again goes first, within its own flow only.
+const RETRY_PRIORITY: i64 = 1 << 32;
+/// Above that: a request that a provider did not take on is the next of its flow to go.
 const NOT_TAKEN_PRIORITY: i64 = 1 << 40;
+const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
 
 /// What a request brings that goes to a worker. Kept only until no other worker may have to be sent the same.
 pub(super) struct Payload {
     pub(super) model: Arc<Model>,
-    pub(super) class: Option<Box<str>>,
+    pub(super) chosen: Chosen,
     /// The body as it came.
     pub(super) body: Taken,
     pub(super) path: PathAndQuery,
@@ -71,7 +75,8 @@ pub(super) async fn send(
         let upstream = in_flight.flight.worker.upstream.clone();
         tried.workers.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
-        let may_retry = may_retry(&in_flight, &tried);
+        let is_pinned = payload.chosen.pin.is_some();
+        let may_retry = !is_pinned && may_retry(&in_flight, &tried);
         let keep = may_retry || upstream.account.is_some();
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
@@ -106,7 +111,7 @@ pub(super) async fn send(
                 if not_taken.is_for_this_worker() {
                     in_flight.flight.not_taken();
                 }
-                if !again.may_follow(&in_flight, &not_taken, &tried.workers) {
+                if !again.may_follow(&in_flight, &not_taken, &tried.workers, is_pinned) {
                     return Err(not_taken.refusal());
                 }
                 if not_taken.is_for_now() {
@@ -143,6 +148,7 @@ impl Again {
         in_flight: &In<'_, InFlight>,
         not_taken: &NotTaken,
         tried: &[Arc<str>],
+        is_pinned: bool,
     ) -> bool {
         let setup = in_flight.pool.setup();
         let until = *self.until.get_or_insert_with(|| {
@@ -154,7 +160,7 @@ impl Again {
         }
         let dialect = in_flight.arrival().route.dialect();
         let another = || setup.allowed(dialect, tried, true).is_none_or(|left| !left.is_empty());
-        not_taken.is_for_now() || (not_taken.is_for_this_worker() && another())
+        not_taken.is_for_now() || (not_taken.is_for_this_worker() && !is_pinned && another())
     }
 }
 
@@ -195,14 +201,15 @@ async fn board<'p>(
             _ => pool.gate.admit(submit).await,
         };
         let permit = admitted.map_err(|refused| {
-            let refusal = Refusal::from(refused);
+            let refusal = Refusal::by_pool(refused, pool.setup().config.overloaded_status);
             match (refusal.problem.code, &again.after) {
                 ("overloaded" | "no_worker", Some(not_taken)) => not_taken.refusal(),
                 ("overloaded", None) => {
                     let dialect = queued.arrival().route.dialect();
-                    match out_of_service(pool, dialect, tried) {
+                    let pin = payload.chosen.pin.as_ref();
+                    match out_of_service(pool, dialect, tried, pin) {
                         Some((worker, reason)) => refusal::provider_out(&worker, &reason),
-                        None => refusal.after(Some(until_one_is_tried(pool, dialect, tried))),
+                        None => refusal.after(Some(until_one_is_tried(pool, dialect, tried, pin))),
                     }
                 }
                 _ => refusal,
@@ -238,15 +245,16 @@ fn submit(
     let setup = queued.pool.setup();
     let priority = match (&again.after, tried) {
         (Some(_), _) => NOT_TAKEN_PRIORITY,
-        (None, []) => 0,
-        (None, _) => 1,
+        (None, []) => payload.chosen.priority,
+        (None, _) => RETRY_PRIORITY,
     };
     Submit {
-        attributes: ask::attributes(arrival, queued, &setup, payload.class.as_deref()),
+        attributes: ask::attributes(arrival, queued, &setup, payload.chosen.class.as_deref()),
         cost: Some(Tokens(queued.estimate.max(1))),
         input: Some(Tokens(queued.expected.input.max(1))),
-        // Who is tried again goes first, within its own flow only.
         priority,
+        pin: payload.chosen.pin.clone(),
+        requires: payload.chosen.requires.clone(),
         allow: setup.allowed(arrival.route.dialect(), tried, hosted),
         quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, payload.cap))),
         ..Submit::new(&arrival.id)

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_core::event::Pin;
 use fairgate_dialect::Dialect;
 use http::Response;
 use tokio::time::Instant;
 
 use super::passage::In;
 use super::stage::InFlight;
-use crate::pools::PoolHandle;
+use crate::pools::{PoolHandle, Setup};
 use crate::refusal::Refusal;
-use crate::upstream::{Blame, Failure, LaneBody, Standing, StatusClass};
+use crate::upstream::{Blame, Failure, LaneBody, Standing, StatusClass, Upstream};
 
 /// A request that has failed on so many workers is taken to be the cause, and not tried again.
 const FAILURES_MAX: u8 = 2;
@@ -110,16 +111,32 @@ pub(super) fn is_for_want_of_workers(refusal: &Refusal) -> bool {
     matches!(refusal.problem.code, "no_worker" | "overloaded")
 }
 
+/// The upstreams that a request could still go to.
+fn left<'a>(
+    setup: &'a Setup,
+    dialect: Dialect,
+    tried: &[Arc<str>],
+    pin: Option<&Pin>,
+) -> impl Iterator<Item = &'a Arc<Upstream>> {
+    let upstreams = setup.workers.iter().map(|worker| &worker.upstream);
+    upstreams.filter(move |one| {
+        one.speaks(dialect)
+            && !tried.contains(&one.name)
+            && pin.is_none_or(|pin| *pin.worker == *one.name)
+    })
+}
+
 /// How long until a worker that is unwell is tried again. Nothing drains meanwhile, so the pool's pace says nothing.
 pub(super) fn until_one_is_tried(
     pool: &PoolHandle,
     dialect: Dialect,
     tried: &[Arc<str>],
+    pin: Option<&Pin>,
 ) -> Duration {
     let setup = pool.setup();
-    let left = setup.workers.iter().map(|worker| &worker.upstream);
-    let left = left.filter(|one| one.speaks(dialect) && !tried.contains(&one.name));
-    let soonest = left.filter_map(|upstream| upstream.condition.tried_again_at()).min();
+    let soonest = left(&setup, dialect, tried, pin)
+        .filter_map(|upstream| upstream.condition.tried_again_at())
+        .min();
     soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
 
@@ -128,12 +145,11 @@ pub(super) fn out_of_service(
     pool: &PoolHandle,
     dialect: Dialect,
     tried: &[Arc<str>],
+    pin: Option<&Pin>,
 ) -> Option<(Arc<str>, String)> {
     let setup = pool.setup();
-    let left = setup.workers.iter().map(|worker| &worker.upstream);
-    let left = left.filter(|one| one.speaks(dialect) && !tried.contains(&one.name));
     let mut first = None;
-    for upstream in left {
+    for upstream in left(&setup, dialect, tried, pin) {
         let out = upstream.account.as_ref().and_then(|account| account.out())?;
         first.get_or_insert((upstream.name.clone(), out.reason.to_string()));
     }

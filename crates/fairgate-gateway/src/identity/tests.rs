@@ -15,7 +15,7 @@ fn key(id: &str, tenant: &str, secret: &str) -> Key {
         weight: 100,
         limits: Limits::default(),
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         created_at: UnixMicros(0),
         expires_at: None,
         revoked_at: None,

@@ -189,7 +189,7 @@ impl Full {
         let seconds = self.retry_after.as_millis().div_ceil(1000);
         let message = format!("{owner} {name:?} {}; try again in {seconds} s", self.what);
         let status = StatusCode::TOO_MANY_REQUESTS;
-        let problem = Problem { status, code: self.code, message, param: None };
+        let problem = Problem { status, code: self.code, message, param: None, reached: None };
         Limited { problem, retry_after: self.retry_after }
     }
 }

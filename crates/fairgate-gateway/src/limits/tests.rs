@@ -3,7 +3,7 @@ mod model;
 use std::time::{Duration, Instant};
 
 use fairgate_core::attribute::Attributes;
-use fairgate_store::{KeyHash, Limits as Allowed};
+use fairgate_store::{KeyHash, Limits as Allowed, Rights};
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         key: "key-1".into(),
         secret: KeyHash::of(b"fg-1"),
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         attributes: Attributes::none(),
         tenant_limits,
         key_limits,

@@ -58,6 +58,8 @@ pub(crate) struct Setup {
     pub(crate) by_agent: bool,
     pub(crate) by_session: bool,
     pub(crate) by_class: bool,
+    /// The classes that the policy names, sorted.
+    pub(crate) class_names: Vec<Box<str>>,
     /// Whether any of its workers has a provider with limits behind it.
     pub(crate) is_hosted: bool,
     /// Whether any of its workers is of a higher tier than its own ones.
@@ -179,6 +181,7 @@ impl Setup {
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),
             by_class: shares(Attribute::Class),
+            class_names: traits::class_names(&config.policy),
             tells_first_token: traits::counts_prefill(&config.policy),
             config,
         }

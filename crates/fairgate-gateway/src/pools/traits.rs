@@ -12,6 +12,31 @@ pub(super) fn shares_by(policy: &Policy, by: Attribute) -> bool {
     any(policy.root(), &|node| node.by() == by)
 }
 
+/// The classes that a policy names: those that its nodes by class list, and those to which they give a weight or a cap.
+pub(super) fn class_names(policy: &Policy) -> Vec<Box<str>> {
+    let mut names = Vec::new();
+    collect_classes(policy.root(), &mut names);
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn collect_classes(node: &Node, names: &mut Vec<Box<str>>) {
+    match node {
+        Node::Drr(drr) if drr.by == Attribute::Class => {
+            names.extend(drr.classes.iter().map(|class| Box::from(&*class.name)));
+        }
+        Node::Share(share) if share.by == Attribute::Class => {
+            names.extend(share.classes.iter().map(|class| Box::from(&*class.name)));
+            names.extend(
+                share.weights.keys().chain(share.caps.keys()).map(|name| Box::from(&**name)),
+            );
+        }
+        _ => {}
+    }
+    nodes_inside(node).for_each(|node| collect_classes(node, names));
+}
+
 /// Whether any class counts what is in prefill.
 pub(super) fn counts_prefill(policy: &Policy) -> bool {
     any(policy.root(), &|node| match node {
@@ -59,6 +84,10 @@ mod tests {
         assert!(!shares_by(&tree, Attribute::Session));
         assert!(counts_prefill(&tree));
         assert!(!counts_prefill(&policy(r#"{"share":{"by":"tenant"}}"#)));
+        assert_eq!(class_names(&tree), ["a".into()]);
+        let open = policy(r#"{"share":{"by":"class","weights":{"b":2},"caps":{"a":1,"b":1}}}"#);
+        assert_eq!(class_names(&open), ["a".into(), "b".into()]);
+        assert!(class_names(&policy(r#"{"share":{"by":"tenant","weights":{"b":2}}}"#)).is_empty());
         let classes = policy(
             r#"{"share":{"by":"class","classes":[
                 {"name":"a","weight":1},{"name":"b","weight":1,"busy_tokens":5,"inside":{"share":{"by":"key"}}}]}}"#,

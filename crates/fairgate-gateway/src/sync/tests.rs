@@ -1,5 +1,5 @@
 use fairgate_journal::parse_policy;
-use fairgate_store::{Directory, Group, Key, KeyHash, Limits, Tenant, UnixMicros};
+use fairgate_store::{Directory, Group, Key, KeyHash, Limits, Rights, Tenant, UnixMicros};
 
 use super::wishes::{Wish, unheld, wishes};
 
@@ -77,7 +77,7 @@ fn a_cap_that_a_policy_does_not_hold_in_all_is_noticed() {
         weight: 100,
         limits: Limits { in_flight: Some(1), ..Limits::default() },
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         created_at: UnixMicros(0),
         expires_at: None,
         revoked_at: None,

@@ -295,7 +295,8 @@ async fn a_class_that_a_key_does_not_allow_is_refused() {
     assert_eq!(ask(&house, &batch).await.unwrap().status, StatusCode::OK);
     let classes = house.rows().await.into_iter().map(|row| row.class);
     assert!(classes.eq([Some("batch".to_owned()), Some("batch".to_owned())]));
-    for key in [&batch, &house.key] {
+    let none = house.key("acme", Limits::default(), &[]).await;
+    for key in [&batch, &none] {
         let refused = question(key, "urgent").await.unwrap();
         assert_eq!(
             (refused.status, refused.code().as_str()),

@@ -24,6 +24,7 @@ mod limits;
 mod logged;
 mod operations;
 mod revoked;
+mod rights;
 mod staff;
 mod streaming;
 mod tiers;

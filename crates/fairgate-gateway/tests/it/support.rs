@@ -12,7 +12,7 @@ use fairgate_config::{Config, UpstreamConfig};
 use fairgate_gateway::{Drained, Gateway, GatewayOptions};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{
-    Attempt, Change, Changed, KeyHash, LedgerQuery, Limits, Store, StoreOptions, UnixMicros,
+    Attempt, Change, Changed, KeyHash, LedgerQuery, Limits, Rights, Store, StoreOptions, UnixMicros,
 };
 
 /// How long a test waits for something that must happen.
@@ -118,7 +118,7 @@ pub async fn tenant(store: &Store, name: &str, limits: Limits) -> String {
         weight: 100,
         limits: Limits::default(),
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         expires_at: None,
     };
     let made = store.change("test", at, key).await.unwrap();
@@ -142,13 +142,19 @@ impl House {
 
     /// Another key of a tenant.
     pub async fn key(&self, tenant: &str, limits: Limits, classes: &[&str]) -> String {
+        let classes = Some(classes.iter().map(|&class| class.into()).collect());
+        self.key_with(tenant, limits, Rights { classes, ..Rights::default() }).await
+    }
+
+    /// Another key of a tenant, which may choose these things.
+    pub async fn key_with(&self, tenant: &str, limits: Limits, rights: Rights) -> String {
         let key = Change::CreateKey {
             tenant: tenant.into(),
             name: "another".into(),
             weight: 100,
             limits,
             models: None,
-            classes: classes.iter().map(|&class| class.into()).collect(),
+            rights,
             expires_at: None,
         };
         self.change(key).await.secret.unwrap().expose().to_owned()

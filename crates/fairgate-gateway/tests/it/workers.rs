@@ -177,7 +177,7 @@ async fn where_the_only_worker_is_down_for_too_long_requests_are_refused_until_i
     let refused = async {
         loop {
             let answer = ask(&house).await;
-            if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+            if answer.status.as_u16() == 529 {
                 return answer;
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fairgate_config::{BreakerConfig, Config, HealthConfig, JournalConfig, QuotaConfig};
 use fairgate_journal::parse_policy;
 use fairgate_sim::{Account, AccountOptions, OutputLength, SimOptions, Statement};
-use fairgate_store::{Budget, Change, Limits, Period, Secret, Store, UnixMicros};
+use fairgate_store::{Budget, Change, Limits, Period, Rights, Secret, Store, UnixMicros};
 
 use super::failed;
 use crate::client::MODELS;
@@ -192,7 +192,8 @@ pub(super) async fn tenants(
         })
         .await?;
         let by_class = scenario.policy.is_by_class();
-        let class: Vec<String> = by_class.then(|| tenant.name.to_owned()).into_iter().collect();
+        let classes: Vec<String> = by_class.then(|| tenant.name.to_owned()).into_iter().collect();
+        let rights = Rights { classes: Some(classes), ..Rights::default() };
         let mut keys = Vec::new();
         for number in 0..tenant.keys {
             let changed = change(Change::CreateKey {
@@ -201,7 +202,7 @@ pub(super) async fn tenants(
                 weight: 1,
                 limits: Limits::default(),
                 models: None,
-                classes: class.clone(),
+                rights: rights.clone(),
                 expires_at: None,
             });
             keys.extend(changed.await?.secret);

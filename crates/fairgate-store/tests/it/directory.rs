@@ -1,8 +1,8 @@
 //! Groups, tenants and keys, their changes, and the trail of these.
 
 use fairgate_store::{
-    AuditQuery, Budget, Change, GroupPatch, KeyHash, KeyPatch, Limits, Period, Store, StoreError,
-    TenantPatch, UnixMicros,
+    AllowedTaints, AuditQuery, Budget, Change, GroupPatch, KeyHash, KeyPatch, Limits, PRIORITY_MAX,
+    Period, Rights, Store, StoreError, TenantPatch, UnixMicros,
 };
 
 use crate::database::{Database, on_every_database};
@@ -60,13 +60,19 @@ async fn everything_is_read_back(database: Database) {
         limits: limits.clone(),
     };
     let made = change(&store, add).await.unwrap().tenant.unwrap();
+    let rights = Rights {
+        classes: Some(vec!["batch".to_owned()]),
+        priority_max: PRIORITY_MAX,
+        may_pin: true,
+        taints: AllowedTaints(Some(vec!["gpu=h100".to_owned()])),
+    };
     let create = Change::CreateKey {
         tenant: "chat".to_owned(),
         name: String::new(),
         weight: 2,
         limits,
         models: Some(vec!["gpt \"quoted\"".to_owned(), "llama".to_owned()]),
-        classes: vec!["batch".to_owned()],
+        rights: rights.clone(),
         expires_at: Some(after(1)),
     };
     let changed = change(&store, create).await.unwrap();
@@ -85,8 +91,10 @@ async fn everything_is_read_back(database: Database) {
     let made = changed.key.unwrap();
     assert!(directory.keys.contains(&made));
     assert_eq!((made.models.unwrap().len(), made.expires_at), (2, Some(after(1))));
+    assert_eq!(made.rights, rights);
     let open = directory.keys.iter().find(|key| key.id == open).unwrap();
     assert_eq!((&open.models, open.expires_at, open.revoked_at), (&None, None, None));
+    assert_eq!(open.rights, Rights::default());
     assert!(directory.keys.is_sorted_by_key(|key| &key.id));
 }
 
@@ -144,7 +152,10 @@ async fn patches_change_what_they_name(database: Database) {
         weight: Some(2),
         limits: Some(Limits::default()),
         models: Some(None),
-        classes: Some(vec!["c".to_owned()]),
+        classes: Some(None),
+        priority_max: Some(7),
+        may_pin: Some(true),
+        taints: Some(AllowedTaints(None)),
         expires_at: Some(None),
     };
     let key = change(&store, Change::PatchKey { id, patch }).await.unwrap().key.unwrap();
@@ -153,6 +164,8 @@ async fn patches_change_what_they_name(database: Database) {
         ("phone", 2, Limits::default())
     );
     assert_eq!((key.models.clone(), key.expires_at), (None, None));
+    let all = Rights { classes: None, priority_max: 7, may_pin: true, taints: AllowedTaints(None) };
+    assert_eq!(key.rights, all);
     assert_eq!(store.directory().await.unwrap().keys, [key]);
 }
 
@@ -224,7 +237,7 @@ async fn what_is_missing_or_there_already(database: Database) {
             weight: 1,
             limits: limits(),
             models: None,
-            classes: Vec::new(),
+            rights: Rights::default(),
             expires_at: None,
         },
         Change::PatchKey { id: name("x"), patch: KeyPatch::default() },
@@ -278,7 +291,22 @@ async fn bad_fields_change_nothing(database: Database) {
             "models",
             patch(KeyPatch { models: Some(Some(vec!["x".repeat(257)])), ..KeyPatch::default() }),
         ),
-        ("classes", patch(KeyPatch { classes: Some(vec![String::new()]), ..KeyPatch::default() })),
+        (
+            "classes",
+            patch(KeyPatch { classes: Some(Some(vec![String::new()])), ..KeyPatch::default() }),
+        ),
+        (
+            "taints",
+            patch(KeyPatch {
+                taints: Some(AllowedTaints(Some(vec!["x".repeat(129)]))),
+                ..KeyPatch::default()
+            }),
+        ),
+        ("priority_max", patch(KeyPatch { priority_max: Some(-1), ..KeyPatch::default() })),
+        (
+            "priority_max",
+            patch(KeyPatch { priority_max: Some(PRIORITY_MAX + 1), ..KeyPatch::default() }),
+        ),
         ("expires_at", patch(KeyPatch { expires_at: Some(Some(NOW)), ..KeyPatch::default() })),
         (
             "expires_at",

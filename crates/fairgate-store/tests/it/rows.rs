@@ -1,8 +1,8 @@
 //! Rows and reservations to write, as plain as possible, and ways to look at what became of them.
 
 use fairgate_store::{
-    Attempt, Budget, Change, Limits, MicroUnits, Outcome, Owners, Period, Reservation, Scope,
-    Store, UnixMicros, UsageSource,
+    Attempt, Budget, Change, Limits, MicroUnits, Outcome, Owners, Period, Reservation, Rights,
+    Scope, Store, UnixMicros, UsageSource,
 };
 
 /// 2026-11-15 08:30 UTC, a Sunday in the middle of a month.
@@ -111,7 +111,7 @@ pub(crate) async fn key(store: &Store, tenant: &str, limits: Limits) -> String {
         weight: 1,
         limits,
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         expires_at: None,
     };
     store.change("test", NOW, create).await.unwrap().key.unwrap().id

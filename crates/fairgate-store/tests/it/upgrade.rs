@@ -1,6 +1,6 @@
 //! A database of schema 2, with rows, sums, budgets and a reservation in it, is brought up to date and means what it meant.
 
-use fairgate_store::{Budget, BudgetTier, HostedUse, Owners, Period, Scope, Unit};
+use fairgate_store::{Budget, BudgetTier, HostedUse, Owners, Period, Rights, Scope, Unit};
 
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
@@ -23,6 +23,7 @@ const DATA: &str = "
 INSERT INTO tenant_groups VALUES ('staff', 1, 5);
 INSERT INTO tenants VALUES ('chat', 'staff', 1, FALSE, NULL, NULL, NULL, NULL, NULL, 5);
 INSERT INTO tenants VALUES ('batch', 'staff', 1, FALSE, NULL, NULL, NULL, NULL, NULL, 5);
+INSERT INTO tenant_keys VALUES ('k', 'chat', '', '', HASH, 1, NULL, NULL, NULL, NULL, NULL, NULL, '[\"a\"]', 5, NULL, NULL);
 INSERT INTO budgets VALUES ('tenant', 'chat', 'day', 1000);
 INSERT INTO budgets VALUES ('key', 'k', 'month', 5000);
 INSERT INTO sums VALUES ('tenant', 'chat', 'day', 20772, 70, 30), ('tenant', 'chat', 'month', 20758, 70, 30),
@@ -42,8 +43,9 @@ fn from_schema_2_on_sqlite() {
     run(Kind::Sqlite, |database| async move {
         let file = rusqlite::Connection::open(&database.name).unwrap();
         let schema = STEPS.map(|(sqlite, _)| sqlite).concat();
-        file.execute_batch(&[VERSION_TABLE, &schema, &DATA.replace(" INSTANCE", "")].concat())
-            .unwrap();
+        let hash = format!("x'{}'", "07".repeat(32));
+        let data = DATA.replace(" INSTANCE", "").replace("HASH", &hash);
+        file.execute_batch(&[VERSION_TABLE, &schema, &data].concat()).unwrap();
         file.close().unwrap();
         check(database).await;
     });
@@ -53,7 +55,8 @@ fn from_schema_2_on_sqlite() {
 fn from_schema_2_on_postgres() {
     run(Kind::Postgres, |database| async move {
         let schema = STEPS.map(|(_, postgres)| postgres).concat();
-        let data = DATA.replace(" INSTANCE", ", 42");
+        let hash = format!("'\\x{}'", "07".repeat(32));
+        let data = DATA.replace(" INSTANCE", ", 42").replace("HASH", &hash);
         server().run(&database.name, &[VERSION_TABLE, &schema, &data].concat()).await;
         check(database).await;
     });
@@ -72,6 +75,9 @@ async fn check(database: Database) {
     let chat = directory.tenants.iter().find(|tenant| tenant.name == "chat").unwrap();
     assert_eq!(chat.limits.budgets, [Budget::tokens(1_000, Period::Day)]);
     assert_eq!(chat.limits.hosted, HostedUse::Allowed);
+    // A key keeps the classes that it had, and may choose nothing that it could not before.
+    let classes = Some(vec!["a".to_owned()]);
+    assert_eq!(directory.keys[0].rights, Rights { classes, ..Rights::default() });
     assert!(directory.hosted.is_empty() && directory.groups[0].budgets.is_empty());
     let left = store.budgets(of_key("chat", "k"), NOW).await.unwrap();
     let told: Vec<_> = left

@@ -66,9 +66,25 @@ struct KeyArgs {
     /// The models that it may ask for; all where not given.
     #[arg(long, value_delimiter = ',', value_name = "MODEL,…")]
     models: Option<Vec<String>>,
-    /// The policy classes that it may name in a header.
+    /// The policy classes and families that it may name; the first is used where a request names none. An empty list allows
+    /// the policy's default only. A new key may name all that the policy has.
     #[arg(long, value_delimiter = ',', value_name = "CLASS,…")]
     classes: Option<Vec<String>>,
+    /// It may name all classes and families that the policy has.
+    #[arg(long, conflicts_with = "classes")]
+    all_classes: bool,
+    /// The highest priority that it may ask for (0 for a new key). Lower ones are always allowed.
+    #[arg(long, value_name = "PRIORITY")]
+    priority_max: Option<u64>,
+    /// Whether it may say which worker takes a request (not for a new key).
+    #[arg(long, value_name = "true|false")]
+    may_pin: Option<bool>,
+    /// The taints that it may require of a worker (none for a new key).
+    #[arg(long, value_delimiter = ',', value_name = "TAINT,…")]
+    taints: Option<Vec<String>>,
+    /// It may require any taint.
+    #[arg(long, conflicts_with = "taints")]
+    all_taints: bool,
     /// From when on it is refused, such as 2027-01-01T00:00:00Z.
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
@@ -83,12 +99,24 @@ impl KeyArgs {
             ("name", self.name.as_ref().map(|name| json!(name))),
             ("weight", self.weight.map(|weight| json!(weight))),
             ("models", self.models.as_ref().map(|models| json!(models))),
-            ("classes", self.classes.as_ref().map(|classes| json!(classes))),
+            ("classes", list_or_all(self.classes.as_deref(), self.all_classes)),
+            ("priority_max", self.priority_max.map(|most| json!(most))),
+            ("may_pin", self.may_pin.map(|may| json!(may))),
+            ("taints", list_or_all(self.taints.as_deref(), self.all_taints)),
             ("expires_at", self.expires_at.as_ref().map(|time| json!(time))),
         ];
         let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         given.collect()
     }
+}
+
+/// A list of names, of which `""` is an empty one; null where all are meant; nothing where nothing was said.
+fn list_or_all(list: Option<&[String]>, all: bool) -> Option<Value> {
+    let named = |list: &[String]| {
+        let names: Vec<&String> = list.iter().filter(|name| !name.is_empty()).collect();
+        json!(names)
+    };
+    if all { Some(Value::Null) } else { list.map(named) }
 }
 
 impl KeyCommand {
@@ -150,7 +178,10 @@ impl KeyCommand {
 }
 
 fn keys(items: &Value) -> Table {
-    let headings = vec!["key", "tenant", "name", "secret", "weight", "state", "models", "limits"];
+    let headings = vec![
+        "key", "tenant", "name", "secret", "weight", "state", "models", "classes", "rights",
+        "limits",
+    ];
     let mut table = Table::new(headings);
     for item in items.as_array().into_iter().flatten() {
         let state = match (text(item, "revoked_at").as_str(), text(item, "expires_at").as_str()) {
@@ -158,7 +189,10 @@ fn keys(items: &Value) -> Table {
             ("-", expires) => format!("until {expires}"),
             (revoked, _) => format!("revoked {revoked}"),
         };
-        let models = text(item, "models");
+        let or_all = |field: &str| match &item[field] {
+            Value::Null => "all".to_owned(),
+            _ => text(item, field),
+        };
         table.row(vec![
             Cell::Text(text(item, "id")),
             Cell::Text(text(item, "tenant")),
@@ -166,9 +200,33 @@ fn keys(items: &Value) -> Table {
             Cell::Text(format!("{}…", text(item, "hint"))),
             Cell::Number(text(item, "weight")),
             Cell::Text(state),
-            Cell::Text(if models == "-" { "all".to_owned() } else { models }),
+            Cell::Text(or_all("models")),
+            Cell::Text(match &item["classes"] {
+                Value::Array(list) if list.is_empty() => "default".to_owned(),
+                _ => or_all("classes"),
+            }),
+            Cell::Text(rights(item)),
             Cell::Text(limits::told(item)),
         ]);
     }
     table
+}
+
+/// What a key may choose beside its class, where it may: `priority 5, pins, taints eu`.
+fn rights(key: &Value) -> String {
+    let mut told = Vec::new();
+    if key["priority_max"].as_i64().is_some_and(|most| most > 0) {
+        told.push(format!("priority {}", text(key, "priority_max")));
+    }
+    if key["may_pin"] == true {
+        told.push("pins".to_owned());
+    }
+    match &key["taints"] {
+        Value::Null => told.push("all taints".to_owned()),
+        Value::Array(list) if !list.is_empty() => {
+            told.push(format!("taints {}", text(key, "taints")))
+        }
+        _ => {}
+    }
+    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
 }

@@ -78,9 +78,10 @@ fn lines(found: &Value, pool: &Value) -> Vec<String> {
     let whose = || {
         let group = text(request, "group");
         format!(
-            "tenant {}, in group {group}; it is expected to use {} tokens",
+            "tenant {}, in group {group}; it is expected to use {} tokens{}",
             text(request, "tenant"),
-            text(request, "cost_tokens")
+            text(request, "cost_tokens"),
+            chosen(request)
         )
     };
     match found["state"].as_str() {
@@ -99,6 +100,27 @@ fn lines(found: &Value, pool: &Value) -> Vec<String> {
             vec![first, whose()]
         }
         _ => vec![ended(&found["attempts"])],
+    }
+}
+
+/// What a request chose, where it chose anything: `; class batch, priority -1`.
+fn chosen(request: &Value) -> String {
+    let mut told = Vec::new();
+    if request["class"].is_string() {
+        told.push(format!("class {}", text(request, "class")));
+    }
+    if request["priority"].as_i64().is_some_and(|priority| priority != 0) {
+        told.push(format!("priority {}", text(request, "priority")));
+    }
+    if request["pin"].is_string() {
+        told.push(format!("only on worker {}", text(request, "pin")));
+    }
+    if request["requires"].as_array().is_some_and(|taints| !taints.is_empty()) {
+        told.push(format!("only on workers with {}", text(request, "requires")));
+    }
+    match told.is_empty() {
+        true => String::new(),
+        false => format!("; {}", told.join(", ")),
     }
 }
 
@@ -129,8 +151,9 @@ fn ended(rows: &Value) -> String {
         return "it has not ended, and nothing more is known of it now".to_owned();
     };
     let code = last["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
+    let class = last["class"].as_str().map(|class| format!(", class {class}")).unwrap_or_default();
     format!(
-        "ended with status {}{code} after {}; tenant {}, model {}",
+        "ended with status {}{code} after {}; tenant {}, model {}{class}",
         text(last, "status"),
         span(last, "total_us"),
         text(last, "tenant"),
@@ -203,6 +226,16 @@ mod tests {
         );
         assert_eq!(told[1], "tenant chat, in group prod; it is expected to use 9 tokens");
         assert_eq!(told[2], "why");
+        let mut choosy = found(json!(9));
+        choosy["request"]["class"] = json!("batch");
+        choosy["request"]["priority"] = json!(-3);
+        choosy["request"]["pin"] = json!("w/1");
+        choosy["request"]["requires"] = json!(["eu", "h100"]);
+        assert_eq!(
+            lines(&choosy, &pool)[1],
+            "tenant chat, in group prod; it is expected to use 9 tokens; class batch, priority -3, only on worker w/1, \
+             only on workers with eu,h100"
+        );
         let told = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));
         assert_eq!(told[0], "waiting for 1.2 s in pool llama; 1 of 4 slots are in use; it is next");
         let told = lines(&found(Value::Null), &Value::Null);

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use fairgate_config::Config;
 use fairgate_gateway::Gateway;
-use fairgate_store::{Change, Limits, Secret, Store, UnixMicros};
+use fairgate_store::{Change, Limits, Rights, Secret, Store, UnixMicros};
 
 use super::admin_token;
 use crate::admin::{DEFAULT_TOKEN_FILE, DEFAULT_URL};
@@ -37,7 +37,7 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<Secret>> {
         weight: WEIGHT,
         limits: limits(),
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         expires_at: None,
     };
     let mut secret = None;

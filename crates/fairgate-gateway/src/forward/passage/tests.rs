@@ -8,7 +8,9 @@ use fairgate_core::event::Submit;
 use fairgate_dialect::Ask;
 use fairgate_dialect::estimate::Expected;
 use fairgate_runtime::Permit;
-use fairgate_store::{Change, KeyHash, LedgerQuery, Limits, Store, StoreOptions, UsageSource};
+use fairgate_store::{
+    Change, KeyHash, LedgerQuery, Limits, Rights, Store, StoreOptions, UsageSource,
+};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use tempfile::TempDir;
@@ -81,7 +83,7 @@ async fn house() -> House {
         weight: 100,
         limits: Limits::default(),
         models: None,
-        classes: Vec::new(),
+        rights: Rights::default(),
         expires_at: None,
     };
     let mut headers = HeaderMap::new();

@@ -1,11 +1,12 @@
 //! Groups, tenants, keys; every change is in force at once, and audited.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_core::attribute::Attribute;
 use fairgate_store::UnixMicros;
 use http::HeaderMap;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Fixture, TOKEN, request};
 
@@ -78,6 +79,28 @@ async fn a_key_opens_the_gateway_until_it_may_not() {
     assert_eq!((&changed["models"], &changed["expires_at"]), (&json!(null), &json!(null)));
     assert_eq!(changed["classes"], json!(["batch"]), "what is absent stays");
 
+    let none = json!({"priority_max": 0, "may_pin": false, "taints": []});
+    let all = json!({"classes": null, "priority_max": 9, "may_pin": true, "taints": null});
+    let rights = |key: &Value| {
+        let fields = ["classes", "priority_max", "may_pin", "taints"];
+        fields.map(|field| (field, key[field].clone())).into_iter().collect::<BTreeMap<_, _>>()
+    };
+    for (field, value) in none.as_object().expect("an object") {
+        assert_eq!(&changed[field], value, "a new key may choose nothing but its class");
+    }
+    let changed = it.patch(&location, all.clone()).await.expect(200);
+    assert_eq!(rights(&changed), rights(&all));
+    let me = it.app().identity.caller(&bearing(secret), now()).expect("known").rights.clone();
+    assert_eq!((me.classes, me.priority_max, me.may_pin, me.taints.0), (None, 9, true, None));
+    let open = it.post("/api/v1/keys", json!({"tenant": "chat"})).await.expect(201);
+    assert_eq!(open["key"]["classes"], json!(null));
+    it.post(
+        &format!("/api/v1/keys/{}/revoke", open["key"]["id"].as_str().expect("id")),
+        json!(null),
+    )
+    .await
+    .expect(200);
+
     let rotated = it.post(&format!("{location}/rotate"), json!(null)).await.expect(200);
     let second = rotated["secret"].as_str().expect("secret");
     assert_eq!(knows(secret).expect_err("the old one is gone").code, "invalid_api_key");
@@ -92,7 +115,7 @@ async fn a_key_opens_the_gateway_until_it_may_not() {
         "key_revoked"
     );
     let keys = it.get("/api/v1/keys?tenant=chat").await.expect(200);
-    assert_eq!(keys["items"].as_array().map(Vec::len), Some(1));
+    assert_eq!(keys["items"].as_array().map(Vec::len), Some(2));
     assert_eq!(it.get("/api/v1/keys/key-none").await.refused(404), "not_found");
     let passed = json!({"tenant": "chat", "expires_at": "2001-01-01T00:00:00Z"});
     assert_eq!(it.post("/api/v1/keys", passed).await.refused(409), "expiry_conflict");

@@ -131,7 +131,12 @@ async fn fields_have_bounds() {
         ("/api/v1/tenants/t", json!({"name": "u"}), "name"),
         (&format!("/api/v1/keys/{id}"), json!({"models": too_many}), "models"),
         (&format!("/api/v1/keys/{id}"), json!({"models": [""]}), "models[0]"),
-        (&format!("/api/v1/keys/{id}"), json!({"classes": null}), "classes"),
+        (&format!("/api/v1/keys/{id}"), json!({"classes": [" "]}), "classes[0]"),
+        (&format!("/api/v1/keys/{id}"), json!({"taints": too_many}), "taints"),
+        (&format!("/api/v1/keys/{id}"), json!({"taints": ["a b"]}), "taints[0]"),
+        (&format!("/api/v1/keys/{id}"), json!({"priority_max": -1}), "priority_max"),
+        (&format!("/api/v1/keys/{id}"), json!({"priority_max": 2_147_483_648_u64}), "priority_max"),
+        (&format!("/api/v1/keys/{id}"), json!({"may_pin": null}), "may_pin"),
         (&format!("/api/v1/keys/{id}"), json!({"expires_at": "tomorrow"}), "expires_at"),
         (&format!("/api/v1/keys/{id}"), json!({"name": "a\nb"}), "name"),
     ] {

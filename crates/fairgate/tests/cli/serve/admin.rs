@@ -44,6 +44,41 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     let keys = gateway.fairgate(&["key", "list", "--tenant", "chat"]).ok();
     assert!(keys.contains(id) && keys.contains("web") && !keys.contains(secret), "{keys}");
 
+    let set = [
+        "key",
+        "set",
+        id,
+        "--classes",
+        "batch",
+        "--priority-max",
+        "5",
+        "--may-pin",
+        "true",
+        "--taints",
+        "eu,us",
+    ];
+    let told = gateway.fairgate(&set).ok();
+    assert!(told.contains("batch") && told.contains("priority 5, pins, taints eu,us"), "{told}");
+    let set = [
+        "key",
+        "set",
+        id,
+        "--classes",
+        "",
+        "--priority-max",
+        "0",
+        "--may-pin",
+        "false",
+        "--all-taints",
+    ];
+    let told = gateway.fairgate(&set).ok();
+    assert!(told.contains("  default  all taints  "), "{told}");
+    let key = &gateway.json(&["key", "set", id, "--all-classes", "--taints", ""]);
+    assert_eq!(
+        (&key["classes"], &key["taints"]),
+        (&serde_json::json!(null), &serde_json::json!([]))
+    );
+
     gateway.fairgate(&["key", "revoke", id]).ok();
     assert_eq!(gateway.chat(secret, "Hello").status, 401);
     let twice = gateway.fairgate(&["group", "add", "prod"]);

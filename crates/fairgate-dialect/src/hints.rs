@@ -1,0 +1,108 @@
+//! What a request's body asks of the scheduler, as Dynamo's users write it: `nvext.agent_hints` and
+//! `nvext.routing_constraints`. Whatever else is in `nvext` is not read.
+
+use serde::Deserialize;
+
+use crate::ask::{Ask, BadAsk};
+
+/// What a body asks of the scheduler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// `agent_hints.strict_priority`, else `agent_hints.priority`: higher goes first. Both fit in 33 bits.
+    pub priority: Option<i64>,
+    /// `routing_constraints.required_taints`: the taints that the worker must have.
+    pub required_taints: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Extension {
+    agent_hints: Option<AgentHints>,
+    routing_constraints: Option<Constraints>,
+}
+
+#[derive(Default, Deserialize)]
+struct AgentHints {
+    priority: Option<i32>,
+    strict_priority: Option<u32>,
+}
+
+#[derive(Default, Deserialize)]
+struct Constraints {
+    required_taints: Option<Vec<String>>,
+}
+
+impl Ask {
+    /// The hints in the body that this was read from. Nothing is kept of them here: whether `nvext` itself goes on to the
+    /// upstream is for the rules about fields to say.
+    pub fn hints(&self, body: &[u8]) -> Result<Hints, BadAsk> {
+        let mut members = self.other_members(body).filter(|(_, name)| name == "nvext");
+        let Some((number, _)) = members.next() else { return Ok(Hints::default()) };
+        if members.next().is_some() {
+            return Err(bad("duplicate_field", "`nvext` stands twice in the body; send it once"));
+        }
+        let value = self.other_value(body, number).unwrap_or_default();
+        let extension: Option<Extension> = serde_json::from_slice(value).map_err(|_| {
+            bad(
+                "invalid_value",
+                "`nvext` must be an object in which `agent_hints.priority` is a 32-bit integer, \
+                 `agent_hints.strict_priority` one of 0 or more, and `routing_constraints.required_taints` a list of names",
+            )
+        })?;
+        let Extension { agent_hints, routing_constraints } = extension.unwrap_or_default();
+        let AgentHints { priority, strict_priority } = agent_hints.unwrap_or_default();
+        let strict = strict_priority.map(i64::from);
+        let taints = routing_constraints.unwrap_or_default().required_taints;
+        Ok(Hints {
+            priority: strict.or(priority.map(i64::from)),
+            required_taints: taints.unwrap_or_default(),
+        })
+    }
+}
+
+fn bad(code: &'static str, message: &str) -> BadAsk {
+    BadAsk { code, param: Some("nvext"), message: message.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::Route;
+
+    fn read(nvext: &str) -> Result<Hints, BadAsk> {
+        let body = format!(r#"{{"model":"m","nvext" : {nvext} ,"messages":[]}}"#);
+        Ask::read(Route::ChatCompletions, body.as_bytes()).unwrap().hints(body.as_bytes())
+    }
+
+    #[test]
+    fn hints_are_read_and_the_rest_is_left_alone() {
+        let none = Hints::default();
+        for empty in ["null", "{}", r#"{"agent_hints":null,"token_data":[1,2]}"#] {
+            assert_eq!(read(empty).unwrap(), none, "{empty}");
+        }
+        let hints = read(r#"{"agent_hints":{"priority":-5,"osl":9}}"#).unwrap();
+        assert_eq!(hints, Hints { priority: Some(-5), ..none.clone() });
+        let hints = read(r#"{"agent_hints":{"priority":5,"strict_priority":4294967295}}"#).unwrap();
+        assert_eq!(hints.priority, Some(4_294_967_295), "the strict one orders the queue");
+        let hints = read(r#"{"routing_constraints":{"required_taints":["eu","h100"]}}"#).unwrap();
+        assert_eq!(hints.required_taints, ["eu", "h100"]);
+        let body = br#"{"model":"m"}"#;
+        assert_eq!(Ask::read(Route::Completions, body).unwrap().hints(body).unwrap(), none);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for nvext in [
+            "[]",
+            "7",
+            r#"{"agent_hints":{"priority":"5"}}"#,
+            r#"{"agent_hints":{"priority":2147483648}}"#,
+            r#"{"agent_hints":{"strict_priority":-1}}"#,
+            r#"{"agent_hints":{"priority":1,"priority":2}}"#,
+            r#"{"routing_constraints":{"required_taints":"eu"}}"#,
+        ] {
+            assert_eq!(read(nvext).unwrap_err().code, "invalid_value", "{nvext}");
+        }
+        let twice = read(r#"{},"nv\u0065xt":{}"#).unwrap_err();
+        assert_eq!((twice.code, twice.param), ("duplicate_field", Some("nvext")));
+    }
+}

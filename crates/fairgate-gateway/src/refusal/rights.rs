@@ -1,0 +1,83 @@
+//! What a request chose and its key may not choose, or nobody could.
+
+use std::fmt::Write as _;
+
+use fairgate_store::{PRIORITY_MAX, PRIORITY_MIN};
+use http::StatusCode;
+
+use super::Refusal;
+
+/// How many of the names that would be allowed are listed.
+const NAMES_SHOWN: usize = 16;
+
+/// `"a", "b" and 3 more`; `none` where there is none.
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    let shown: Vec<String> =
+        names.iter().take(NAMES_SHOWN).map(|name| format!("{name:?}")).collect();
+    let mut list = shown.join(", ");
+    if names.len() > NAMES_SHOWN {
+        let _ = write!(list, " and {} more", names.len() - NAMES_SHOWN);
+    }
+    list
+}
+
+fn forbidden(code: &'static str, message: String) -> Refusal {
+    Refusal::new(StatusCode::FORBIDDEN, code, message)
+}
+
+pub(crate) fn forbidden_class(class: &str, allowed: &[&str]) -> Refusal {
+    let message = format!(
+        "This key may not use the class {class:?}. It may name: {}. Without a name, its default is used.",
+        listed(allowed)
+    );
+    forbidden("class_not_allowed", message)
+}
+
+pub(crate) fn forbidden_priority(asked: i64, most: i64) -> Refusal {
+    let message = format!(
+        "This key may ask for priorities up to {most}, and the request asks for {asked}. Leave it out, lower it, or have \
+         the gateway's operator raise the key's priority_max."
+    );
+    forbidden("priority_not_allowed", message)
+}
+
+pub(crate) fn forbidden_pin(worker: &str) -> Refusal {
+    let message = format!(
+        "This key may not choose the worker of a request, and this one asks for {worker:?}. Leave x-fairgate-worker out, or \
+         have the gateway's operator allow it (may_pin)."
+    );
+    forbidden("pin_not_allowed", message)
+}
+
+pub(crate) fn forbidden_taint(taint: &str, allowed: &[&str]) -> Refusal {
+    let message = format!(
+        "This key may not require the taint {taint:?} of a worker. It may require: {}.",
+        listed(allowed)
+    );
+    forbidden("taint_not_allowed", message)
+}
+
+pub(crate) fn unknown_worker(stated: &str, workers: &[&str]) -> Refusal {
+    let message = format!(
+        "There is no worker {stated:?} for this model. Name one of {}, with /RANK behind it for one of its ranks.",
+        listed(workers)
+    );
+    Refusal::new(StatusCode::BAD_REQUEST, "unknown_worker", message)
+}
+
+pub(crate) fn bad_priority(header: &str) -> Refusal {
+    let message =
+        format!("A priority ({header}) must be an integer from {PRIORITY_MIN} to {PRIORITY_MAX}.");
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_priority", message)
+}
+
+pub(crate) fn bad_taints(count_max: usize, bytes_max: usize) -> Refusal {
+    let message = format!(
+        "Required taints (x-fairgate-requires) must be at most {count_max} names of 1 to {bytes_max} visible ASCII \
+         characters each, with commas between them."
+    );
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_taints", message)
+}

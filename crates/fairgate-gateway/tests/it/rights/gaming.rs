@@ -1,0 +1,138 @@
+//! Tenants that try to get more than the policy grants them: in a class that tenants share, whatever one of them does with
+//! its requests, it gets no more tokens than another that does nothing of the kind.
+
+use std::collections::HashMap;
+
+use super::*;
+
+/// The prompt of an honest request, in tokens, and the output of every request.
+const PROMPT: usize = 400;
+const OUTPUT: usize = 20;
+/// How many requests of the honest tenant are served before it is counted.
+const SERVED: usize = 12;
+
+/// How one tenant asks.
+struct Way {
+    /// How many keys it has.
+    keys: usize,
+    requests: usize,
+    prompt: usize,
+    max_tokens: u64,
+}
+
+const HONEST: Way = Way { keys: 1, requests: 24, prompt: PROMPT, max_tokens: 20 };
+
+fn body(whose: &str, way: &Way) -> Value {
+    let words = "word ".repeat(way.prompt - 1);
+    let content = format!("{whose} {words}");
+    let messages = json!([{"role": "user", "content": content}]);
+    json!({"model": "sim", "messages": messages, "max_tokens": way.max_tokens})
+}
+
+/// Answers a call with the usage of its prompt, and says whose it was and what it used.
+fn serve(call: Call) -> (String, usize) {
+    let text = content(&call);
+    let prompt = text.split_whitespace().count();
+    let usage = json!({"usage": {"prompt_tokens": prompt, "completion_tokens": OUTPUT}});
+    call.answer(200, "application/json", usage.to_string());
+    (text.split_whitespace().next().unwrap().to_owned(), prompt + OUTPUT)
+}
+
+/// What each of both was served, in tokens, when `SERVED` of the honest tenant's requests had been.
+async fn served(clever: &Way) -> (usize, usize) {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.pools[0].capacity = 1;
+        config.pools[0].policy =
+            parse_policy(&CLASSES.replace(r#""limit_requests_per_worker":2,"#, "")).unwrap();
+    })
+    .await;
+    let honest = house.tenant("honest", Limits::default()).await;
+    house.tenant("clever", Limits::default()).await;
+    let mut keys = Vec::new();
+    for _ in 0..clever.keys {
+        keys.push(house.key("clever", Limits::default(), &["chat"]).await);
+    }
+    let mut answers = vec![asking(&house, post(CHAT, &body("blocker", &HONEST)).key(&house.key))];
+    let blocker = upstream.call().await;
+    for number in 0..clever.requests {
+        let key = &keys[number % keys.len()];
+        answers.push(asking(&house, post(CHAT, &body("clever", clever)).key(key)));
+    }
+    for _ in 0..HONEST.requests {
+        answers.push(asking(&house, post(CHAT, &body("honest", &HONEST)).key(&honest)));
+    }
+    let all = clever.requests + HONEST.requests;
+    house.until(|live| live.waiting == all as u64).await;
+    serve(blocker);
+    let mut tokens: HashMap<String, usize> = HashMap::new();
+    let (mut left, mut seen) = (all, 0);
+    while seen < SERVED {
+        let (whose, used) = serve(upstream.call().await);
+        seen += usize::from(whose == "honest");
+        *tokens.entry(whose).or_default() += used;
+        left -= 1;
+    }
+    for _ in 0..left {
+        serve(upstream.call().await);
+    }
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status, StatusCode::OK);
+    }
+    house.close().await;
+    let of = |whose: &str| tokens.get(whose).copied().unwrap_or_default();
+    (of("clever"), of("honest"))
+}
+
+#[tokio::test]
+async fn splitting_padding_inflating_and_many_keys_gain_nothing() {
+    let ways = [
+        ("splits its prompts", Way { requests: 96, prompt: PROMPT / 4, ..HONEST }),
+        ("pads its prompts", Way { requests: 12, prompt: PROMPT * 4, ..HONEST }),
+        ("inflates max_tokens", Way { max_tokens: 100_000, ..HONEST }),
+        ("states a small max_tokens", Way { max_tokens: 1, ..HONEST }),
+        ("has many keys", Way { keys: 8, ..HONEST }),
+    ];
+    for (what, way) in ways {
+        let (clever, honest) = served(&way).await;
+        // What either may be ahead by: the largest request of each, as one slot serves them in turns.
+        let bound = (PROMPT + OUTPUT) + (way.prompt + OUTPUT);
+        assert!(clever <= honest + bound, "{what}: {clever} tokens against {honest}");
+        assert!(honest >= SERVED * (PROMPT + OUTPUT), "{what}: {honest}");
+    }
+}
+
+#[tokio::test]
+async fn who_claims_another_class_gets_nothing_for_it() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].policy = parse_policy(CLASSES).unwrap();
+    })
+    .await;
+    let batch = house.key("acme", Limits::default(), &["batch"]).await;
+    let mut hint = chat("x");
+    // Dynamo has no such hint, and here nobody reads it.
+    hint["nvext"] = json!({"agent_hints": {"policy_class": "chat"}, "policy_class": "chat"});
+    let claims = [
+        (post(CHAT, &chat("x")).header("x-fairgate-class", "chat"), StatusCode::FORBIDDEN),
+        (
+            post(CHAT, &chat("x")).header("x-dynamo-meta-policy-class", "chat"),
+            StatusCode::FORBIDDEN,
+        ),
+        // The first header of a name counts, and one that is allowed does not open the door for another.
+        (
+            post(CHAT, &chat("x"))
+                .header("x-fairgate-class", "chat")
+                .header("x-fairgate-class", "batch"),
+            StatusCode::FORBIDDEN,
+        ),
+        (post(CHAT, &hint), StatusCode::OK),
+    ];
+    for (claim, status) in claims {
+        let answer = claim.key(&batch).ask(house.gateway.addr()).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+    }
+    assert_eq!(sim.stats().requests, 1);
+    house.close().await;
+    sim.stop().await;
+}
