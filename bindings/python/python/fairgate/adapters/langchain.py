@@ -10,12 +10,13 @@ every chat model. So it binds tools, streams, batches and is traced as before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from langchain_core.language_models.chat_models import BaseChatModel
 
 from ..calls import Call
+from ..prompts import Prompt
 from ..scheduler import Scheduler
 from ..weighing import Weighing
 
@@ -55,12 +56,23 @@ class _Desk:
         self._timeout = timeout
 
     def call(self, model: BaseChatModel, messages: Any) -> _ModelCall:
-        characters = sum(len(str(message.content)) for message in messages)
+        prompt = prompt_of(messages)
         limit = getattr(model, "max_tokens", None)
         estimate = self._weighing.of_call(
-            _model_name(model), characters, limit if isinstance(limit, int) else None
+            _model_name(model),
+            prompt.characters,
+            limit if isinstance(limit, int) else None,
+            file_tokens=prompt.file_tokens,
         )
         return _ModelCall(self._scheduler, estimate, agent=self._agent, timeout=self._timeout)
+
+
+def prompt_of(messages: Iterable[Any]) -> Prompt:
+    """What LangChain's messages are made of."""
+    prompt = Prompt()
+    for message in messages:
+        prompt.add(message.content)
+    return prompt
 
 
 def _model_name(model: BaseChatModel) -> str | None:
