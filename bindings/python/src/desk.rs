@@ -48,7 +48,12 @@ pub(crate) struct Ask<'a> {
     pub(crate) weight: TaskWeight,
     pub(crate) cost: Tokens,
     pub(crate) priority: i64,
+    /// Who waits.
     pub(crate) owner: Owner,
+    /// Whether the same will give the slot back; else that may be anybody.
+    pub(crate) keeps: bool,
+    /// Whether it gives up by itself after a while.
+    pub(crate) timed: bool,
     /// Whether the grant should come with the numbers that decided it.
     pub(crate) explain: bool,
 }
@@ -108,6 +113,15 @@ struct Request {
     weight: TaskWeight,
     cost: u64,
     owner: Owner,
+    keeps: bool,
+    timed: bool,
+}
+
+impl Request {
+    /// Who waits until it is granted, however long that takes: nobody where it gives up by itself.
+    fn waiting_owner(&self) -> Owner {
+        if self.timed { Owner::NOBODY } else { self.owner }
+    }
 }
 
 /// A request that is in the pool.
@@ -138,11 +152,13 @@ pub(crate) struct Desk<W> {
     pub(crate) journal: Option<Journal>,
     pub(crate) outbox: VecDeque<Notice<W>>,
     pub(crate) discarded: Vec<W>,
+    /// How waits ended whose waiters have not said yet how to be woken.
+    pub(crate) early: HashMap<Number, News>,
     /// Who waits for a slot or holds one, by its handle in the pool.
     entries: Vec<Option<Entry<W>>>,
     /// Who waits for budget; numbers are given in the order in which requests come.
     parked: BTreeMap<Number, Parked<W>>,
-    owners: Owners,
+    pub(crate) owners: Owners,
     /// Whose grants are to be explained.
     to_explain: HashSet<Arc<str>>,
     /// Agents whose budget may have become large enough for somebody who waits for it.
@@ -164,6 +180,7 @@ impl<W> Desk<W> {
             journal: None,
             outbox: VecDeque::new(),
             discarded: Vec::new(),
+            early: HashMap::new(),
             entries: Vec::new(),
             parked: BTreeMap::new(),
             owners: Owners::default(),
@@ -206,8 +223,10 @@ impl<W> Desk<W> {
             None => its.attributes.clone(),
         };
         (submit.weight, submit.cost, submit.priority) = (ask.weight, Some(ask.cost), ask.priority);
-        let (weight, cost, owner) = (ask.weight, ask.cost.0, ask.owner);
-        let request = Request { number, id: submit.id.clone(), agent, weight, cost, owner };
+        let (weight, cost) = (ask.weight, ask.cost.0);
+        let Ask { owner, keeps, timed, .. } = *ask;
+        let id = submit.id.clone();
+        let request = Request { number, id, agent, weight, cost, owner, keeps, timed };
         let fits = its.budget.as_mut().is_none_or(|budget| budget.reserve(cost));
         if !fits && let Some(refusal) = self.refuse_to_park(agent, cost) {
             self.discarded.push(waiter);
@@ -224,20 +243,25 @@ impl<W> Desk<W> {
         } else {
             self.park(Parked { request, waiter, submit });
         }
-        self.refuse_deadlock(number, owner)?;
         Ok(Answer::Waits)
     }
 
-    /// Takes a request back that has just started to wait, where nobody would ever go on for it.
-    fn refuse_deadlock(&mut self, number: Number, owner: Owner) -> Result<(), Refusal> {
-        let (held, in_flight) = (self.owners.held(owner), self.pool.in_flight());
-        // Where slots are free it waits for something else, such as the end of a hold.
-        let all_taken = in_flight >= self.pool.capacity().max(1);
-        if !(held > 0 && all_taken && self.owners.stuck() >= in_flight) {
-            return Ok(());
+    /// Takes a request back that has just started to wait, because nobody would ever go on for it.
+    pub(crate) fn refuse_deadlock(&mut self, number: Number, owner: Owner) -> Refusal {
+        let refusal =
+            Refusal::Deadlock { held: self.owners.held(owner), in_flight: self.pool.in_flight() };
+        if let Some(agent) = self.end(number) {
+            self.agents.get(agent).refused(refusal.code());
+            self.relieve();
         }
-        self.end(number);
-        Err(Refusal::Deadlock { held, in_flight })
+        refusal
+    }
+
+    /// Whether every slot is taken, by somebody in particular. Where one is free, a request waits for something else, such
+    /// as the end of a hold.
+    pub(crate) fn is_all_owned(&self) -> bool {
+        let in_flight = self.pool.in_flight();
+        in_flight >= self.pool.capacity().max(1) && self.owners.owned() >= in_flight
     }
 
     /// Takes a request out that still waits, and says whether it did: otherwise it is granted or over, and stays so.
@@ -255,6 +279,7 @@ impl<W> Desk<W> {
 
     /// Ends a request wherever it is: whoever asked gave up.
     pub(crate) fn cancel(&mut self, number: Number) {
+        self.early.remove(&number);
         if let Some(agent) = self.end(number) {
             self.agents.get(agent).withdrawals += 1;
             self.relieve();
@@ -313,7 +338,7 @@ impl<W> Desk<W> {
     /// A request waits in the pool no more, and was not granted a slot.
     fn leave_queue(&mut self, request: &Request) {
         self.to_explain.remove(&request.id);
-        self.owners.stops_waiting(request.owner);
+        self.owners.stops_waiting(request.waiting_owner());
         let its = self.agents.get(request.agent);
         its.waiting -= 1;
         its.depth_thousandths -= u64::from(request.weight.thousandths());
@@ -328,14 +353,31 @@ impl<W> Desk<W> {
         }
     }
 
-    /// Says of a slot that it belongs to nobody in particular.
-    pub(crate) fn disown(&mut self, number: Number) {
+    /// Says who will give a slot back from now on.
+    pub(crate) fn set_owner(&mut self, number: Number, owner: Owner) {
         let Some(handle) = self.find(number) else { return };
         if let Some(Some(entry)) = self.entries.get_mut(handle.index())
             && entry.is_in_flight()
         {
-            self.owners.gives_back(mem::replace(&mut entry.request.owner, Owner::NOBODY));
+            self.owners.gives_back(mem::replace(&mut entry.request.owner, owner));
+            self.owners.takes(owner);
         }
+    }
+
+    /// Puts in place who is to be told how a wait ends, where it still goes on.
+    pub(crate) fn set_waiter(&mut self, number: Number, waiter: W) {
+        let handle = self.find(number);
+        let entry = handle.and_then(|handle| self.entries.get_mut(handle.index())?.as_mut());
+        let place = match entry {
+            Some(Entry { phase: Phase::Waiting { waiter, .. }, .. }) => Some(waiter),
+            Some(_) => None,
+            None => self.parked.get_mut(&number).map(|its| &mut its.waiter),
+        };
+        let before = match place {
+            Some(place) => mem::replace(place, waiter),
+            None => waiter,
+        };
+        self.discarded.push(before);
     }
 
     /// An operator's event, such as a hold or another capacity.
@@ -404,6 +446,7 @@ impl<W> Desk<W> {
         }
         self.discarded.extend(mem::take(&mut self.parked).into_values().map(|its| its.waiter));
         self.discarded.extend(self.outbox.drain(..).map(|notice| notice.waiter));
+        self.early.clear();
         self.owners = Owners::default();
         self.agents.forget_requests();
         self.to_explain.clear();

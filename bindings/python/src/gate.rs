@@ -5,7 +5,7 @@
 
 use std::mem;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
@@ -13,22 +13,34 @@ use fairgate_core::policy::Policy;
 use fairgate_core::units::{TaskWeight, Tokens, Weight};
 use fairgate_journal::{parse_policy, write_fairness, write_whereabouts};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
+use crate::deadlock;
 use crate::desk::{Answer, Ask, Desk, name};
 use crate::journal::Journal;
 use crate::owners::Owner;
 use crate::report;
 use crate::usage::Used;
-use crate::wake::{Waiter, refusal_tuple};
+use crate::wake::{Waiter, outcome, refusal_tuple};
+
+/// A flag of `ask`: the grant should come with the numbers that decided it.
+const EXPLAIN: u8 = 1;
+/// It gives up by itself after a while.
+const TIMED: u8 = 2;
+/// The task or thread that asks is the one that will give the slot back.
+const KEEPS: u8 = 4;
+
+/// A desk that `deadlock` can look at, too. Whoever locks it holds the GIL, so that several can be looked at as of one
+/// moment.
+pub(crate) type SharedDesk = Arc<Mutex<Desk<Waiter>>>;
 
 /// A pool with those who wait for it.
 #[pyclass(frozen, module = "fairgate._core")]
 pub(crate) struct Gate {
-    desk: Mutex<Desk<Waiter>>,
+    desk: SharedDesk,
 }
 
 #[pymethods]
@@ -48,12 +60,14 @@ impl Gate {
         if let Some(path) = journal {
             desk.journal = Some(py.detach(|| Journal::begin(&path, &desk.config))?);
         }
-        Ok(Self { desk: Mutex::new(desk) })
+        let desk = Arc::new(Mutex::new(desk));
+        deadlock::register(&desk);
+        Ok(Self { desk })
     }
 
     /// Asks for a slot under a number that no other request has: 0 where it is granted, None where it waits, or why it
-    /// is refused. Who waits is woken through `future`, which belongs to `event_loop`, or is a queue where that is None.
-    #[pyo3(signature = (id, agent, weight, cost, priority, attributes, owner, explain, future, event_loop))]
+    /// is refused. Who waits then says with `wait` how it is woken. `owner` is the task or thread that waits.
+    #[pyo3(signature = (id, agent, weight, cost, priority, attributes, owner, flags))]
     #[expect(clippy::too_many_arguments, reason = "one call for each request, on the hot path")]
     fn ask(
         &self,
@@ -61,13 +75,11 @@ impl Gate {
         id: u64,
         agent: &str,
         weight: f64,
-        cost: Option<u64>,
+        cost: Option<&Bound<'_, PyAny>>,
         priority: i64,
         attributes: Option<&Bound<'_, PyDict>>,
         owner: u64,
-        explain: bool,
-        future: Py<PyAny>,
-        event_loop: Option<Py<PyAny>>,
+        flags: u8,
     ) -> PyResult<Py<PyAny>> {
         let weight = task_weight(weight)?;
         let given = attributes.map(texts_of).transpose()?;
@@ -76,6 +88,8 @@ impl Gate {
             texts[Attribute::Agent as usize] = Some(agent);
             texts
         });
+        let cost = cost.map(|cost| tokens_from("cost", cost)).transpose()?;
+        let owner = Owner(owner);
         let ask = Ask {
             agent,
             attributes,
@@ -83,17 +97,41 @@ impl Gate {
             // A weight of 1 stands for a thousand tokens: so many thousandths are so many tokens.
             cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
             priority,
-            owner: Owner(owner),
-            explain,
+            owner,
+            keeps: flags & KEEPS != 0,
+            timed: flags & TIMED != 0,
+            explain: flags & EXPLAIN != 0,
         };
-        let waiter = Waiter::here(future, event_loop);
-        let answer = self.desk()?.ask(id, &ask, waiter);
+        let mut answer = self.desk()?.ask(id, &ask, Waiter::Unnamed);
+        if matches!(answer, Answer::Waits) && deadlock::is_certain(&self.desk, owner) {
+            answer = Answer::Refused(self.desk()?.refuse_deadlock(id, owner));
+        }
         self.deliver(py)?;
         match answer {
             Answer::Granted => 0u64.into_py_any(py),
             Answer::Waits => Ok(py.None()),
             Answer::Refused(refusal) => refusal_tuple(py, &refusal),
         }
+    }
+
+    /// Says how a request that waits is woken: through `future`, which belongs to `event_loop`, or is a queue where that
+    /// is None. Where its wait has ended already: how.
+    #[pyo3(signature = (id, future, event_loop))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        future: Py<PyAny>,
+        event_loop: Option<Py<PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let mut desk = self.desk()?;
+        let news = desk.early.remove(&id);
+        if news.is_none() {
+            desk.set_waiter(id, Waiter::here(future, event_loop));
+        }
+        drop(desk);
+        self.deliver(py)?;
+        news.map_or_else(|| Ok(py.None()), |news| outcome(py, &news))
     }
 
     /// Takes a request out that still waits; False where it does not.
@@ -125,9 +163,9 @@ impl Gate {
         self.deliver(py)
     }
 
-    /// Says of a slot that its task or thread will not be the one to give it back.
-    fn disown(&self, id: u64) -> PyResult<()> {
-        self.desk()?.disown(id);
+    /// Says which task or thread will give a slot back from now on; 0 where that may be anybody.
+    fn set_owner(&self, id: u64, owner: u64) -> PyResult<()> {
+        self.desk()?.set_owner(id, Owner(owner));
         Ok(())
     }
 
@@ -270,6 +308,10 @@ impl Gate {
             drop(desk);
             drop(discarded);
             let Some(notice) = notice else { return Ok(()) };
+            if matches!(notice.waiter, Waiter::Unnamed) {
+                self.desk()?.early.insert(notice.number, notice.news);
+                continue;
+            }
             if let Err(error) = notice.waiter.wake(py, &notice.news) {
                 if !error.is_instance_of::<PyException>(py) {
                     self.desk()?.outbox.push_front(notice);
@@ -299,6 +341,26 @@ fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
         texts[attribute(key.extract()?)? as usize] = Some(value.extract()?);
     }
     Ok(texts)
+}
+
+/// A number of tokens: an integer, or what Python takes for one.
+pub(crate) fn tokens_from(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let wrong_kind = || {
+        PyTypeError::new_err(format!(
+            "{what} must be a whole number of tokens such as 100, not {}",
+            given.repr().map_or_else(|_| String::new(), |text| text.to_string())
+        ))
+    };
+    if given.is_instance_of::<PyBool>() || given.is_instance_of::<PyFloat>() {
+        return Err(wrong_kind());
+    }
+    given.extract::<u64>().map_err(|error| {
+        if error.is_instance_of::<PyTypeError>(given.py()) {
+            return wrong_kind();
+        }
+        let shown = given.str().map_or_else(|_| String::new(), |text| text.to_string());
+        PyValueError::new_err(format!("{what} must be 0 or more tokens, below 2^64, not {shown}"))
+    })
 }
 
 /// A weight in exact thousandths.

@@ -6,6 +6,7 @@
 
 mod agents;
 mod budget;
+mod deadlock;
 mod desk;
 mod gate;
 mod journal;
@@ -27,7 +28,7 @@ mod _core {
     #[pymodule_export]
     use super::wake::resolve;
     #[pymodule_export]
-    use super::{format_policy, schedule};
+    use super::{format_policy, schedule, tokens};
 }
 
 /// Which ready task goes to which idle agent: a snapshot as JSON in, a list of assignments as JSON out.
@@ -46,6 +47,12 @@ fn schedule(py: Python<'_>, snapshot: &str, explain: bool) -> PyResult<String> {
         String::from_utf8(out).map_err(|error| error.to_string())
     })
     .map_err(PyValueError::new_err)
+}
+
+/// A number of tokens that a program states: a TypeError or ValueError that names `what` where it is none.
+#[pyfunction]
+fn tokens(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
+    gate::tokens_from(what, given)
 }
 
 /// A policy as the journal writes it: every default filled in. Raises ValueError where it is none.

@@ -1,8 +1,7 @@
-//! Who holds slots: tasks and threads, to notice when all slots are held by those who wait for one.
+//! Who holds slots and who waits for one: tasks and threads, to notice when nobody could ever give a slot back.
 //!
-//! A task or thread that waits cannot give back what it holds. Where every slot that is out belongs to somebody
-//! who waits for another, nobody will ever give one back. That state can only be entered by an owner of a slot that
-//! starts to wait, so that is when it is looked for.
+//! A task or thread that waits cannot give back what it holds. `deadlock.rs` looks for circles of such waits, over all
+//! schedulers of the process.
 
 use std::collections::HashMap;
 
@@ -11,66 +10,67 @@ use std::collections::HashMap;
 pub(crate) struct Owner(pub(crate) u64);
 
 impl Owner {
-    /// Nobody in particular, such as a callback outside of any task.
+    /// Nobody in particular: a callback outside of any task, or a slot that anybody may give back.
     pub(crate) const NOBODY: Self = Self(0);
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Belongings {
-    held: u64,
-    waits: u64,
-}
-
-/// All owners that hold or wait.
+/// All owners that hold slots of one scheduler or wait for one.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    belongings: HashMap<Owner, Belongings>,
-    stuck: u64,
+    held: HashMap<Owner, u64>,
+    /// Waits that only a grant can end. One with a timeout is not among them.
+    waits: HashMap<Owner, u64>,
 }
 
 impl Owners {
     /// How many slots this owner holds.
     pub(crate) fn held(&self, owner: Owner) -> u64 {
-        self.belongings.get(&owner).map_or(0, |its| its.held)
+        self.held.get(&owner).copied().unwrap_or(0)
     }
 
-    /// How many slots are held by owners who wait for another.
-    pub(crate) fn stuck(&self) -> u64 {
-        self.stuck
+    /// Whether this owner waits, and only a grant can end that.
+    pub(crate) fn waits(&self, owner: Owner) -> bool {
+        self.waits.contains_key(&owner)
+    }
+
+    /// How many slots are held by somebody in particular.
+    pub(crate) fn owned(&self) -> u64 {
+        self.held.values().sum()
+    }
+
+    /// Everybody who holds a slot.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = Owner> {
+        self.held.keys().copied()
     }
 
     pub(crate) fn starts_to_wait(&mut self, owner: Owner) {
-        self.change(owner, |its| its.waits += 1);
+        add(&mut self.waits, owner);
     }
 
     pub(crate) fn stops_waiting(&mut self, owner: Owner) {
-        self.change(owner, |its| its.waits = its.waits.saturating_sub(1));
+        take(&mut self.waits, owner);
     }
 
     pub(crate) fn takes(&mut self, owner: Owner) {
-        self.change(owner, |its| its.held += 1);
+        add(&mut self.held, owner);
     }
 
     pub(crate) fn gives_back(&mut self, owner: Owner) {
-        self.change(owner, |its| its.held = its.held.saturating_sub(1));
-    }
-
-    fn change(&mut self, owner: Owner, change: impl FnOnce(&mut Belongings)) {
-        if owner == Owner::NOBODY {
-            return;
-        }
-        let its = self.belongings.entry(owner).or_default();
-        self.stuck -= its.stuck();
-        change(its);
-        self.stuck += its.stuck();
-        if its.held == 0 && its.waits == 0 {
-            self.belongings.remove(&owner);
-        }
+        take(&mut self.held, owner);
     }
 }
 
-impl Belongings {
-    fn stuck(self) -> u64 {
-        if self.waits > 0 { self.held } else { 0 }
+fn add(counts: &mut HashMap<Owner, u64>, owner: Owner) {
+    if owner != Owner::NOBODY {
+        *counts.entry(owner).or_default() += 1;
+    }
+}
+
+fn take(counts: &mut HashMap<Owner, u64>, owner: Owner) {
+    if let Some(count) = counts.get_mut(&owner) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&owner);
+        }
     }
 }

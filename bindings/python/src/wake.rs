@@ -11,6 +11,8 @@ use crate::desk::{News, Refusal};
 
 /// Somebody who waits.
 pub(crate) enum Waiter {
+    /// Somebody who has not said yet how to be woken: asking does not need it where a slot is free.
+    Unnamed,
     /// A task: its future, the future's loop, and the thread that runs the loop.
     Task { future: Py<PyAny>, event_loop: Py<PyAny>, thread: ThreadId },
     /// A thread that waits on a `queue.SimpleQueue`.
@@ -30,6 +32,8 @@ impl Waiter {
     pub(crate) fn wake(&self, py: Python<'_>, news: &News) -> PyResult<()> {
         let news = outcome(py, news)?;
         match self {
+            // The gate keeps the news until it does.
+            Self::Unnamed => {}
             Self::Thread { queue } => {
                 queue.call_method1(py, intern!(py, "put"), (news,))?;
             }
@@ -57,7 +61,7 @@ pub(crate) fn resolve(future: &Bound<'_, PyAny>, news: Bound<'_, PyAny>) -> PyRe
 }
 
 /// How a wait ended, as Python sees it: the microseconds that it took, or why it was in vain.
-fn outcome(py: Python<'_>, news: &News) -> PyResult<Py<PyAny>> {
+pub(crate) fn outcome(py: Python<'_>, news: &News) -> PyResult<Py<PyAny>> {
     match news {
         News::Granted { waited_us } => waited_us.into_py_any(py),
         News::Refused(refusal) => refusal_tuple(py, refusal),

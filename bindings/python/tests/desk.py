@@ -31,10 +31,10 @@ class Desk:
             more.get("priority", 0),
             more.get("attributes"),
             owner,
-            False,
-            queue,
-            None,
+            4,
         )
+        if outcome is None:
+            outcome = self.gate.wait(id, queue, None)
         if outcome == 0:
             self.granted.append(id)
         elif outcome is None:

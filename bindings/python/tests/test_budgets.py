@@ -105,13 +105,13 @@ async def test_a_request_may_wait_for_budget_first_come_first_served() -> None:
 
 async def test_a_larger_budget_lets_those_who_wait_go_on() -> None:
     scheduler = fairgate.Scheduler(budgets={"a": Budget(0, "wait")})
-    task = asyncio.create_task(scheduler.wrap(lambda: "ran", agent_id="a", cost=10))
+    task = asyncio.create_task(scheduler.run(fairgate.CallOptions("a", cost=10), lambda: "ran"))
     await until(lambda: parked(scheduler, 1))
     scheduler.set_budget("a", Budget(9, "wait"))
     assert parked(scheduler, 1)
     scheduler.set_budget("a", Budget(10, "wait"))
     assert await task == "ran"
-    unlimited = asyncio.create_task(scheduler.wrap(lambda: "ran", agent_id="a", cost=10))
+    unlimited = asyncio.create_task(scheduler.run(fairgate.CallOptions("a", cost=10), lambda: "ran"))
     await until(lambda: parked(scheduler, 1))
     scheduler.set_budget("a", None)
     assert await unlimited == "ran"

@@ -25,7 +25,7 @@ async def test_configure_makes_the_programs_scheduler() -> None:
 
     assert await fairgate.wrap(add, 1, b=2, agent_id="analyst", weight=2.0) == 3
     assert await fairgate.wrap(lambda: add(3, b=4), agent_id="analyst") == 7
-    assert await fairgate.wrap(asyncio.to_thread, sum, [1, 2], agent_id="other", timeout=1.0) == 3
+    assert await fairgate.wrap(asyncio.to_thread, sum, [1, 2], agent_id="other") == 3
     other = fairgate.configure()
     assert await fairgate.wrap(lambda: fairgate.get_scheduler(), agent_id="a") is other
     assert idle(scheduler)
@@ -83,7 +83,7 @@ async def test_what_an_answer_says_it_used_is_settled() -> None:
     )
     await scheduler.wrap(lambda: openai_answer, agent_id="a")
     await scheduler.wrap(lambda: anthropic_answer, agent_id="a")
-    await scheduler.wrap(lambda: {"usage": {"prompt_tokens": True}}, agent_id="a", cost=9)
+    await scheduler.run(fairgate.CallOptions("a", cost=9), lambda: {"usage": {"prompt_tokens": True}})
     rows = [(c.model, c.input_tokens, c.output_tokens, c.tokens) for c in scheduler.costs()]
     assert rows == [("", 0, 0, 9), ("m", 7, 5, 12), ("n", 31, 2, 33)]
 

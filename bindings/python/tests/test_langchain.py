@@ -109,8 +109,12 @@ def test_refusals_are_fairgates_own(scheduled: ChatOpenAI, scheduler: fairgate.S
     scheduler.set_budget("analyst", 0)
     with pytest.raises(fairgate.BudgetExceeded):
         scheduled.invoke("hello")
-    with scheduler.slot("other"), pytest.raises(fairgate.WouldDeadlock), fairgate.agent("x"):
-        scheduled.invoke("hello")
+    slot = scheduler.acquire_blocking("other")
+    scheduler.set_budget("analyst", None)
+    hasty = fairgate.adapters.langchain.schedule(scheduled, scheduler, timeout=0.01)
+    with pytest.raises(fairgate.SlotTimeout):
+        hasty.invoke("hello")
+    slot.release()
 
 
 def test_a_client_that_is_scheduled_underneath_is_not_scheduled_twice(

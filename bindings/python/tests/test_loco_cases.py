@@ -133,7 +133,7 @@ async def test_a_waiting_call_counts_in_its_agents_depth() -> None:
 async def test_budgets_hold_under_concurrency() -> None:
     scheduler = fairgate.Scheduler(capacity=3, budgets={"a": 5})
     outcomes = await asyncio.gather(
-        *(scheduler.wrap(asyncio.sleep, 0, agent_id="a", cost=5) for _ in range(3)),
+        *(scheduler.run(fairgate.CallOptions("a", cost=5), asyncio.sleep, 0) for _ in range(3)),
         return_exceptions=True,
     )
     refusals = [o for o in outcomes if isinstance(o, fairgate.BudgetExceeded)]

@@ -329,7 +329,8 @@ async def test_asking_while_holding_is_no_error_where_slots_are_free() -> None:
 
 async def test_a_slot_that_was_handed_on_does_not_count() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
-    slot = await scheduler.acquire("a")
+    slot = scheduler.slot("a")
+    await slot.__aenter__()
     with pytest.raises(fairgate.WouldDeadlock):
         await scheduler.acquire("a")
     slot.detach()
@@ -392,7 +393,7 @@ async def test_a_plain_with_in_a_coroutine_never_stops_the_loop() -> None:
         pass
     other = asyncio.create_task(holder(scheduler, "other", asyncio.Event()))
     await until(lambda: scheduler.snapshot().in_flight == 1)
-    with pytest.raises(fairgate.WouldDeadlock, match="use `async with` in a coroutine"):
+    with pytest.raises(fairgate.WouldDeadlock, match="in a coroutine use `async with`"):
         with scheduler.slot("a"):
             pass
     other.cancel()

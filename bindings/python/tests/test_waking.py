@@ -28,7 +28,8 @@ class Future:
 
 
 def ask(gate: Gate, id: int, future: Any) -> object:
-    return gate.ask(id, "a", 1.0, None, 0, None, 0, False, future, object())  # type: ignore[arg-type]
+    outcome = gate.ask(id, "a", 1.0, None, 0, None, 0, 0)
+    return gate.wait(id, future, object()) if outcome is None else outcome  # type: ignore[arg-type]
 
 
 def test_whoever_is_woken_may_call_back() -> None:
@@ -90,6 +91,6 @@ def test_late_and_unknown_ends_are_no_error() -> None:
         gate.release(1)
         gate.cancel(1)
         assert not gate.withdraw(1)
-        gate.disown(1)
+        gate.set_owner(1, 5)
     assert gate.report()["in_flight"] == 0
     assert gate.report()["ticks"] == 1

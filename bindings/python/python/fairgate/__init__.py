@@ -14,11 +14,11 @@ Who goes next is decided by the core of Fairgate: exactly, by integers, and repl
 """
 
 from .context import agent
-from .convenience import configure, get_scheduler, scheduled, wrap
+from .convenience import configure, get_scheduler, run, scheduled, wrap
 from .cost import Cost, Price
 from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeout, WouldDeadlock
 from .projects import schedule
-from .scheduler import Budget, Scheduler
+from .scheduler import Budget, CallOptions, Scheduler
 from .slot import Slot
 from .snapshot import AgentSnapshot, BudgetSnapshot, ServiceSnapshot, Snapshot
 from .usage import Usage, usage_of
@@ -29,6 +29,7 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "BudgetSnapshot",
+    "CallOptions",
     "Closed",
     "Cost",
     "Estimate",
@@ -46,6 +47,7 @@ __all__ = [
     "agent",
     "configure",
     "get_scheduler",
+    "run",
     "schedule",
     "scheduled",
     "usage_of",

@@ -1,14 +1,32 @@
-"""Who is calling: the agent of a block of code, for adapters that cannot be told with each call."""
+"""Who is calling, and under which slot: for adapters that cannot be told with each call."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Union
+
+if TYPE_CHECKING:
+    from ._core import Gate
+    from .slot import Slot
 
 _agent: ContextVar[str | None] = ContextVar("fairgate_agent", default=None)
-#: Whether an adapter further out holds a slot for this call already.
-_scheduled: ContextVar[bool] = ContextVar("fairgate_scheduled", default=False)
+
+
+class Cover:
+    """A slot that is held around some code. One call in there may use it at a time."""
+
+    __slots__ = ("_lent", "slot")
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        self._lent = False
+
+
+#: What is held around this code: the innermost, and what is around it. A slot whose block this is stands for itself.
+Covers = Union[tuple[Union["Slot", Cover], Any], None]
+covers: ContextVar[Covers] = ContextVar("fairgate_covers", default=None)
 
 
 @contextlib.contextmanager
@@ -26,16 +44,40 @@ def current_agent() -> str | None:
     return _agent.get()
 
 
-def is_scheduled() -> bool:
-    """Whether an adapter further out holds a slot for this call already."""
-    return _scheduled.get()
+class Lease:
+    """The use of a slot by a call further in than the one that asked for it, until :meth:`end`."""
+
+    __slots__ = ("_cover", "slot")
+
+    def __init__(self, cover: Slot | Cover, slot: Slot) -> None:
+        self._cover = cover
+        self.slot = slot
+        cover._lent = True
+
+    def end(self) -> None:
+        self._cover._lent = False
+
+
+def lease(gate: Gate) -> Lease | None:
+    """The use of a slot of this gate that is held around this code, where no other call uses it just now.
+
+    One call takes one slot, however many layers are scheduled. A second call at the same time needs one of its own.
+    """
+    around = covers.get()
+    while around is not None:
+        cover, around = around
+        slot = cover.slot if isinstance(cover, Cover) else cover
+        if slot._gate is gate and slot.held and not cover._lent:
+            return Lease(cover, slot)
+    return None
 
 
 @contextlib.contextmanager
-def scheduled_here() -> Iterator[None]:
-    """In this block a slot is held: adapters further in need none of their own."""
-    token = _scheduled.set(True)
+def covered_by(slot: Slot) -> Iterator[None]:
+    """In this block a call through an adapter of the same scheduler uses this slot."""
+    around = covers.get()
+    covers.set((Cover(slot), around))
     try:
         yield
     finally:
-        _scheduled.reset(token)
+        covers.set(around)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
-from .scheduler import Scheduler
+from .scheduler import CallOptions, Scheduler
 from .slot import Slot
 from .wrapping import scheduled as decorate
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _default: Scheduler | None = None
 _lock = threading.Lock()
 
@@ -38,19 +39,32 @@ def get_scheduler() -> Scheduler:
         return _default
 
 
+@overload
+async def run(
+    call: CallOptions, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+) -> R: ...
+@overload
+async def run(call: CallOptions, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+async def run(call: CallOptions, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Calls ``fn(*args, **kwargs)`` in a slot of the program's scheduler; see :meth:`fairgate.Scheduler.run`."""
+    return await get_scheduler().run(call, fn, *args, **kwargs)
+
+
 async def wrap(
-    fn: Callable[..., Awaitable[Any] | Any],
+    fn: Callable[..., Awaitable[R] | R],
     /,
     *args: Any,
     agent_id: str,
     weight: float = 1.0,
     **kwargs: Any,
-) -> Any:
+) -> R:
     """Calls ``fn(*args, **kwargs)`` in a slot of the program's scheduler; see :meth:`fairgate.Scheduler.wrap`."""
     return await get_scheduler().wrap(fn, *args, agent_id=agent_id, weight=weight, **kwargs)
 
 
-def scheduled(*, agent_id: str, weight: float = 1.0, **options: Any) -> Callable[[_F], _F]:
+def scheduled(
+    *, agent_id: str, weight: float = 1.0, **options: Any
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: every call runs in a slot of the scheduler that the program has then.
 
     See :meth:`fairgate.Scheduler.scheduled` for the options.

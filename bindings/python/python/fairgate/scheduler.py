@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from ._core import Gate
 from .cost import Cost, Price, costs_of
@@ -21,7 +21,33 @@ from .snapshot import Snapshot, snapshot_of
 from .wrapping import run, scheduled
 
 _log = logging.getLogger("fairgate")
-_F = TypeVar("_F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """How a call is scheduled, apart from the arguments of what is called: see :meth:`Scheduler.slot`."""
+
+    agent: str
+    weight: float = 1.0
+    cost: int | None = None
+    priority: int = 0
+    timeout: float | None = None
+    model: str | None = None
+    attributes: dict[str, str] | None = None
+
+    def slot(self, scheduler: Scheduler) -> Slot:
+        """A slot of a scheduler for such a call."""
+        return scheduler.slot(
+            self.agent,
+            weight=self.weight,
+            cost=self.cost,
+            priority=self.priority,
+            timeout=self.timeout,
+            model=self.model,
+            attributes=self.attributes,
+        )
 
 
 @dataclass(frozen=True)
@@ -133,44 +159,64 @@ class Scheduler:
         return Slot(self._gate, agent, weight, cost, priority, timeout, attributes, explain, model)
 
     async def acquire(self, agent: str, **options: Any) -> Slot:
-        """A granted slot, to be given back with :meth:`release`. Options as for :meth:`slot`.
+        """A granted slot, to be given back with :meth:`release` by whatever task or thread. Options as for :meth:`slot`.
 
-        Prefer ``async with scheduler.slot(…)``, which cannot forget.
+        Prefer ``async with scheduler.slot(…)``, which cannot forget, and which notices where somebody would wait for itself.
         """
-        return await self.slot(agent, **options).__aenter__()
+        slot = self.slot(agent, **options)
+        await slot._acquire()
+        return slot
 
     def acquire_blocking(self, agent: str, **options: Any) -> Slot:
         """As :meth:`acquire`, in a thread."""
-        return self.slot(agent, **options).__enter__()
+        slot = self.slot(agent, **options)
+        slot._acquire_blocking()
+        return slot
 
     def release(self, slot: Slot, tokens: int | None = None) -> None:
         """Gives a slot back, with what the call used where that is known. A second time it does nothing."""
-        if tokens is not None:
-            slot.settle(tokens)
-        slot.release()
+        try:
+            if tokens is not None:
+                slot.settle(tokens)
+        finally:
+            slot.release()
+
+    @overload
+    async def run(
+        self, call: CallOptions, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def run(
+        self, call: CallOptions, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    async def run(self, call: CallOptions, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``fn(*args, **kwargs)`` in a slot, awaits what it returns where it must be awaited, and gives that.
+
+            await scheduler.run(fairgate.CallOptions("analyst", timeout=30), client.create, model="gpt-5")
+
+        How the call is scheduled is in ``call``; all other arguments are the function's own. Where the result says what it
+        used (``result.usage`` of OpenAI's and Anthropic's packages), that is settled. A stream, generator or iterator holds
+        its slot until it has been read to its end or closed. A function that blocks stops the event loop as always:
+        ``run(call, asyncio.to_thread, fn, …)`` runs it in a thread.
+        """
+        return await run(call.slot(self), fn, args, kwargs)
 
     async def wrap(
         self,
-        fn: Callable[..., Awaitable[Any] | Any],
+        fn: Callable[..., Awaitable[R] | R],
         /,
         *args: Any,
         agent_id: str,
         weight: float = 1.0,
-        cost: int | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        model: str | None = None,
         **kwargs: Any,
-    ) -> Any:
-        """Calls ``fn(*args, **kwargs)`` in a slot, awaits what it returns where it must be awaited, and gives that.
+    ) -> R:
+        """As :meth:`run`, with ``agent_id`` and ``weight`` among the arguments; all others are the function's own.
 
-        Where the result says what it used (``result.usage`` of OpenAI's and Anthropic's packages), that is settled.
-        A function that blocks stops the event loop as always: ``wrap(asyncio.to_thread, fn, …)`` runs it in a thread.
+        The call that loco-agent's users know. Prefer :meth:`run`: it takes all options, and type checkers see the
+        function's signature through it.
         """
-        slot = self.slot(
-            agent_id, weight=weight, cost=cost, priority=priority, timeout=timeout, model=model
-        )
-        return await run(slot, fn, args, kwargs)
+        result: R = await run(self.slot(agent_id, weight=weight), fn, args, kwargs)
+        return result
 
     def scheduled(
         self,
@@ -181,11 +227,12 @@ class Scheduler:
         priority: int = 0,
         timeout: float | None = None,
         model: str | None = None,
-    ) -> Callable[[_F], _F]:
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """A decorator: every call of the function runs in a slot.
 
         For coroutine functions, plain functions (which wait in their thread), and generators of both kinds, which hold
-        their slot until they are exhausted or closed.
+        their slot until they are exhausted or closed. What a plain function returns to be awaited or read later holds its
+        slot until then.
         """
 
         def new_slot() -> Slot:

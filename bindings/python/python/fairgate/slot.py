@@ -12,6 +12,8 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ._core import tokens as _tokens
+from .context import Covers, covers
 from .errors import FairgateError, Refusal, SlotTimeout, WouldDeadlock, refused
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 _next_id = itertools.count(1).__next__
 
 _NEW, _WAITING, _HELD, _OVER = range(4)
+_MOST_TOKENS = 2**64 - 1
+# What the native part is told of a request.
+_EXPLAIN, _TIMED, _KEEPS = 1, 2, 4
 
 
 class Slot:
@@ -28,16 +33,23 @@ class Slot:
 
     Use it once, as ``async with`` in a task or as ``with`` in a thread. Leaving the block gives the slot to the next,
     however it is left. It is the same object inside the block: tell it what the call used with :meth:`settle`.
+
+    Calls inside the block through an adapter of the same scheduler use this slot instead of asking for one more, one of
+    them at a time.
     """
 
     __slots__ = (
         "__weakref__",
+        "_around",
         "_attributes",
         "_cost",
-        "_explain",
+        "_flags",
         "_gate",
         "_id",
         "_input_tokens",
+        "_kept",
+        "_lent",
+        "_metered",
         "_model",
         "_output_tokens",
         "_owner",
@@ -71,7 +83,7 @@ class Slot:
         self._priority = priority
         self._timeout = timeout
         self._attributes = attributes
-        self._explain = explain
+        self._flags = _EXPLAIN * explain | _TIMED * (timeout is not None)
         self._model = model
         self._id = 0
         self._owner: object = None
@@ -79,51 +91,22 @@ class Slot:
         self._input_tokens = 0
         self._output_tokens = 0
         self._waited_us = 0
+        # Whether leaving the block gives it back, or somebody else will.
+        self._kept = True
+        # Whether a call inside the block uses it just now.
+        self._lent = False
+        # How often such calls have settled what they used: then nobody need read it from the result.
+        self._metered = 0
+        self._around: Covers = None
 
     # -- in a task ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Slot:
-        if self._state != _NEW:
-            raise self._used_before()
-        loop = get_running_loop()
-        future: asyncio.Future[int | Refusal] = loop.create_future()
-        task = current_task(loop)
         # While the task is referred to, no other task can have its address.
-        self._owner = task
-        gate = self._gate
-        ident = self._id = _next_id()
-        self._state = _WAITING
-        timer = None
-        try:
-            outcome = gate.ask(
-                ident,
-                self.agent,
-                self._weight,
-                self._cost,
-                self._priority,
-                self._attributes,
-                0 if task is None else id(task),
-                self._explain,
-                future,
-                loop,
-            )
-            if outcome is None:
-                if self._timeout is not None:
-                    timer = loop.call_later(self._timeout, self._time_out, future)
-                outcome = await future
-        except BaseException:
-            # It may wait, or have been granted a moment ago: either way it is over now.
-            self._state = _OVER
-            self._owner = None
-            gate.cancel(ident)
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if outcome.__class__ is not int:
-            raise self._refused(outcome)
-        self._waited_us = outcome
-        self._state = _HELD
+        self._owner = task = current_task()
+        await self._ask_in_task(task, self._flags | _KEEPS)
+        self._around = around = covers.get()
+        covers.set((self, around))
         return self
 
     async def __aexit__(
@@ -132,7 +115,58 @@ class Slot:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.release()
+        covers.set(self._around)
+        if self._kept:
+            self.release()
+
+    async def _acquire(self) -> None:
+        """Asks, and waits until it is granted or refused. Anybody may give it back."""
+        await self._ask_in_task(current_task(), self._flags)
+
+    async def _ask_in_task(self, owner: object, flags: int) -> None:
+        if self._state != _NEW:
+            raise self._used_before()
+        gate = self._gate
+        ident = self._id = _next_id()
+        self._state = _WAITING
+        try:
+            outcome = gate.ask(
+                ident,
+                self.agent,
+                self._weight,
+                self._cost,
+                self._priority,
+                self._attributes,
+                id(owner) if owner is not None else 0,
+                flags,
+            )
+            if outcome is None:
+                outcome = await self._wait_in_task(gate, ident)
+        except BaseException:
+            # It may wait, or have been granted a moment ago: either way it is over now.
+            self._state = _OVER
+            self._owner = None
+            gate.cancel(ident)
+            raise
+        if outcome.__class__ is not int:
+            raise self._refused(outcome)
+        self._waited_us = outcome
+        self._state = _HELD
+
+    async def _wait_in_task(self, gate: Gate, ident: int) -> int | Refusal:
+        loop = get_running_loop()
+        future: asyncio.Future[int | Refusal] = loop.create_future()
+        outcome = gate.wait(ident, future, loop)
+        if outcome is not None:
+            return outcome
+        timer = None
+        if self._timeout is not None:
+            timer = loop.call_later(self._timeout, self._time_out, future)
+        try:
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _time_out(self, future: asyncio.Future[int | Refusal]) -> None:
         # Where it has just been granted, that stands.
@@ -142,11 +176,29 @@ class Slot:
     # -- in a thread -------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Slot:
+        self._owner = owner = _current_owner()
+        self._ask_in_thread(owner, self._flags | _KEEPS)
+        self._around = around = covers.get()
+        covers.set((self, around))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        covers.set(self._around)
+        if self._kept:
+            self.release()
+
+    def _acquire_blocking(self) -> None:
+        """As :meth:`_acquire`, in a thread."""
+        self._ask_in_thread(_current_owner(), self._flags)
+
+    def _ask_in_thread(self, owner: object, flags: int) -> None:
         if self._state != _NEW:
             raise self._used_before()
-        loop = asyncio._get_running_loop()
-        self._owner = owner = (loop and current_task(loop)) or threading.current_thread()
-        queue: SimpleQueue[int | Refusal] = SimpleQueue()
         gate = self._gate
         ident = self._id = _next_id()
         self._state = _WAITING
@@ -158,18 +210,11 @@ class Slot:
                 self._cost,
                 self._priority,
                 self._attributes,
-                id(owner),
-                self._explain,
-                queue,
-                None,
+                id(owner) if owner is not None else 0,
+                flags,
             )
             if outcome is None:
-                if loop is not None:
-                    raise WouldDeadlock(
-                        f"a request of agent {self.agent!r} must wait, and `with` would stop the event loop that "
-                        "others need to give a slot back: use `async with` in a coroutine"
-                    )
-                outcome = self._wait(queue)
+                outcome = self._wait_in_thread(gate, ident)
         except BaseException:
             self._state = _OVER
             self._owner = None
@@ -179,23 +224,23 @@ class Slot:
             raise self._refused(outcome)
         self._waited_us = outcome
         self._state = _HELD
-        return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.release()
-
-    def _wait(self, queue: SimpleQueue[int | Refusal]) -> int | Refusal:
+    def _wait_in_thread(self, gate: Gate, ident: int) -> int | Refusal:
+        if asyncio._get_running_loop() is not None:
+            raise WouldDeadlock(
+                f"a request of agent {self.agent!r} must wait, and to wait here would stop the event loop that others "
+                "need to give a slot back: in a coroutine use `async with`, and schedule functions that are `async def`"
+            )
+        queue: SimpleQueue[int | Refusal] = SimpleQueue()
+        outcome = gate.wait(ident, queue, None)
+        if outcome is not None:
+            return outcome
         timeout = self._timeout
         try:
             return queue.get(timeout=None if timeout is None else max(timeout, 0))
         except Empty:
             # Where it has just been granted, that stands, and the news is on its way.
-            return ("timeout",) if self._gate.withdraw(self._id) else queue.get()
+            return ("timeout",) if gate.withdraw(ident) else queue.get()
 
     # -- while it is held --------------------------------------------------------------------------------------
 
@@ -211,14 +256,17 @@ class Slot:
 
         ``tokens`` is the total, and may be left out where input and output are given. Called several times, they add
         up. A call that is never settled is charged its estimate; one that failed before it used anything settles 0.
+
+        What is no whole number of tokens is a TypeError or a ValueError here, and changes nothing.
         """
-        if tokens is None:
-            tokens = input_tokens + output_tokens
-        if tokens < 0 or input_tokens < 0 or output_tokens < 0:
-            raise ValueError("tokens must be 0 or more")
-        self._tokens = (self._tokens or 0) + tokens
-        self._input_tokens += input_tokens
-        self._output_tokens += output_tokens
+        given = _tokens("input_tokens", input_tokens)
+        made = _tokens("output_tokens", output_tokens)
+        total = min(given + made, _MOST_TOKENS) if tokens is None else _tokens("tokens", tokens)
+        if model is not None and not isinstance(model, str):
+            raise TypeError(f"model must be the name of a model, not {model!r}")
+        self._tokens = min((self._tokens or 0) + total, _MOST_TOKENS)
+        self._input_tokens = min(self._input_tokens + given, _MOST_TOKENS)
+        self._output_tokens = min(self._output_tokens + made, _MOST_TOKENS)
         if model is not None:
             self._model = model
 
@@ -226,14 +274,15 @@ class Slot:
         """Gives the slot back: it goes to the next. A second time it does nothing."""
         if self._state != _HELD:
             return
-        self._state = _OVER
-        self._owner = None
+        # The gate takes it back once, however often it is told: so an interrupt anywhere in here loses nothing.
         if self._tokens is None and self._model is None:
             self._gate.release(self._id)
         else:
             self._gate.release(
                 self._id, self._tokens, self._input_tokens, self._output_tokens, self._model
             )
+        self._state = _OVER
+        self._owner = None
 
     def detach(self) -> None:
         """Says that somebody else than the task or thread that asked will give the slot back.
@@ -243,7 +292,19 @@ class Slot:
         """
         if self._state == _HELD:
             self._owner = None
-            self._gate.disown(self._id)
+            self._gate.set_owner(self._id, 0)
+
+    def _keep_beyond_block(self) -> None:
+        """Leaving the block does not give it back: it goes with what the block returned."""
+        self._kept = False
+        self.detach()
+
+    def _read_here(self) -> None:
+        """Whoever calls this is the one who will give it back: it reads the stream that the slot belongs to."""
+        owner = _current_owner()
+        if owner is not self._owner and self._state == _HELD:
+            self._owner = owner
+            self._gate.set_owner(self._id, id(owner))
 
     @property
     def id(self) -> str:
@@ -297,3 +358,9 @@ class Slot:
 
     def _used_before(self) -> FairgateError:
         return FairgateError(f"{self!r} was used before: ask for a new one with scheduler.slot()")
+
+
+def _current_owner() -> object:
+    """The task that runs here, else the thread."""
+    loop = asyncio._get_running_loop()
+    return (loop and current_task(loop)) or threading.current_thread()

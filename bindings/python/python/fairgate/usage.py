@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+_log = logging.getLogger("fairgate")
+
+#: More than any call uses. What an answer states beyond is not believed, as in the gateway.
+TOKENS_MAX = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,8 @@ def usage_of(answer: object) -> Usage | None:
 
     Read are ``usage.prompt_tokens`` and ``completion_tokens`` (OpenAI's chat), ``usage.input_tokens`` and
     ``output_tokens`` (OpenAI's responses; Anthropic, where tokens read from and written to the cache are input too).
-    None where an answer has no usage.
+    None where an answer has no usage, or states more than a thousand million tokens: that is logged, and the estimate
+    stands.
     """
     usage = _field(answer, "usage")
     if usage is None:
@@ -34,6 +41,13 @@ def usage_of(answer: object) -> Usage | None:
     cached = sum(
         _count(usage, name) or 0 for name in ("cache_creation_input_tokens", "cache_read_input_tokens")
     )
+    if (given or 0) + cached > TOKENS_MAX or (made or 0) > TOKENS_MAX:
+        _log.warning(
+            "an answer says that it used %s input and %s output tokens; that is not believed, and its estimate stands",
+            (given or 0) + cached,
+            made or 0,
+        )
+        return None
     model = _field(answer, "model")
     return Usage((given or 0) + cached, made or 0, model if isinstance(model, str) else None)
 

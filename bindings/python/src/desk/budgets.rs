@@ -56,7 +56,7 @@ impl<W> Desk<W> {
     /// A request starts to wait for budget.
     pub(super) fn park(&mut self, parked: Parked<W>) {
         let request = &parked.request;
-        self.owners.starts_to_wait(request.owner);
+        self.owners.starts_to_wait(request.waiting_owner());
         let its = self.agents.get(request.agent);
         its.parked += 1;
         if let Some(budget) = &mut its.budget {
@@ -74,7 +74,7 @@ impl<W> Desk<W> {
 
     /// A request that was taken out of `parked` no longer waits for budget.
     pub(super) fn leave_budget(&mut self, request: &Request) {
-        self.owners.stops_waiting(request.owner);
+        self.owners.stops_waiting(request.waiting_owner());
         let its = self.agents.get(request.agent);
         its.parked -= 1;
         if let Some(budget) = &mut its.budget {

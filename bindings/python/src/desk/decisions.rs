@@ -11,6 +11,7 @@ use fairgate_core::units::Micros;
 use fairgate_journal::Writer;
 
 use super::{Desk, Entry, News, Notice, Number, Phase, Refusal, Request};
+use crate::owners::Owner;
 
 /// A request that is being submitted.
 struct Newcomer<W> {
@@ -116,7 +117,7 @@ impl<W> Desk<W> {
 
     fn accepted(&mut self, handle: Handle, newcomer: Newcomer<W>) {
         let Newcomer { request, waiter } = newcomer;
-        self.owners.starts_to_wait(request.owner);
+        self.owners.starts_to_wait(request.waiting_owner());
         let its = self.agents.get(request.agent);
         its.waiting += 1;
         its.depth_thousandths += u64::from(request.weight.thousandths());
@@ -127,8 +128,11 @@ impl<W> Desk<W> {
     fn granted(&mut self, at: Micros, grant: Grant, asking: Option<Number>) {
         let handle = grant.request.index();
         let Some(Some(entry)) = self.entries.get_mut(handle) else { return };
-        let request = &entry.request;
-        self.owners.stops_waiting(request.owner);
+        let request = &mut entry.request;
+        self.owners.stops_waiting(request.waiting_owner());
+        if !request.keeps {
+            request.owner = Owner::NOBODY;
+        }
         self.owners.takes(request.owner);
         let waited_us = grant.waited.0;
         let its = self.agents.get(request.agent);

@@ -15,10 +15,9 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 
-from ..context import current_agent, is_scheduled
+from ..calls import Call
 from ..errors import BudgetExceeded, Closed, FairgateError, QueueFull, WouldDeadlock
 from ..scheduler import Scheduler
-from ..slot import Slot
 from ..weighing import Estimate, Weighing
 from .reading import UsageReader
 
@@ -26,13 +25,20 @@ _Client = TypeVar("_Client")
 
 
 def attach(
-    client: _Client, scheduler: Scheduler, *, paths: tuple[str, ...], agent: str, weighing: Weighing
+    client: _Client,
+    scheduler: Scheduler,
+    *,
+    paths: tuple[str, ...],
+    agent: str,
+    weighing: Weighing,
+    timeout: float | None,
 ) -> _Client:
     """Lets every call of a client whose path ends so wait for its turn.
 
     The client is changed and returned; copies that it makes (``with_options``) are scheduled too, and so is any other
     client that shares its ``http_client``. A call is of the agent of the innermost ``with fairgate.agent(…)`` block, else
-    of ``agent``. Its weight and cost come from ``weighing``; what the answer says it used settles.
+    of ``agent``. Its weight and cost come from ``weighing``; what the answer says it used settles. It waits for its slot for
+    at most ``timeout`` seconds, where that is given.
 
     A refusal looks to the program like the provider's own, so that code which handles those keeps working: 429 for a
     full queue (with the time after which to retry), a timeout or an exhausted budget, 409 for a certain deadlock, 503 for
@@ -50,7 +56,7 @@ def attach(
     scheduled = _transports(module.__name__)[isinstance(http, module.AsyncClient)]
 
     def wrapped(transport: Any) -> Any:
-        return scheduled(transport, scheduler, paths, agent, weighing)
+        return scheduled(transport, scheduler, paths, agent, weighing, timeout)
 
     http._mounts = {k: t if t is None else wrapped(t) for k, t in http._mounts.items()}
     http._transport = wrapped(http._transport)
@@ -65,18 +71,17 @@ def _module_of(http: object) -> Any:
     return None
 
 
-class _Call:
-    """One request that holds a slot, until its answer is over.
+class _Answer:
+    """An answer as its bytes pass: it ends its call, with what it says that the call used.
 
     An answer that is neither read to its end nor closed keeps its slot until it is collected, which warns.
     """
 
-    def __init__(self, slot: Slot, estimate: Estimate) -> None:
-        self.slot = slot
-        self._estimate = estimate
+    def __init__(self, call: Call) -> None:
+        self.call = call
         self._reader: UsageReader | None = None
 
-    def answered(self, response: Any) -> None:
+    def begins(self, response: Any) -> None:
         if response.is_success:
             headers = response.headers
             self._reader = UsageReader(
@@ -89,29 +94,25 @@ class _Call:
 
     def end(self) -> None:
         """Settles and gives the slot back; a second time it does nothing."""
-        if not self.slot.held:
+        try:
+            self._settle()
+        finally:
+            self.call.end()
+
+    def _settle(self) -> None:
+        call, reader = self.call, self._reader
+        if call.is_over:
             return
-        estimate, reader = self._estimate, self._reader
         if reader is None:
-            # Refused, or never answered: nothing was used.
-            self.slot.settle(0)
-        else:
-            reader.end()
-            usage = reader.usage
-            if usage is not None:
-                self.slot.settle(
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                    model=usage.model or estimate.model,
-                )
-            elif reader.text_events:
-                # A stream that does not say: providers send about one token an event.
-                self.slot.settle(
-                    input_tokens=estimate.prompt_tokens,
-                    output_tokens=reader.text_events,
-                    model=estimate.model,
-                )
-        self.slot.release()
+            call.used_nothing()
+            return
+        reader.end()
+        usage = reader.usage
+        if usage is not None:
+            call.used(usage.input_tokens, usage.output_tokens, usage.model or call.estimate.model)
+        elif reader.text_events:
+            # A stream that does not say: providers send about one token an event.
+            call.used(call.estimate.prompt_tokens, reader.text_events, call.estimate.model)
 
 
 class _Desk:
@@ -121,11 +122,12 @@ class _Desk:
     _scheduler: Scheduler
     _agent: str
     _weighing: Weighing
+    _timeout: float | None
     _module: Any
 
     def _estimate(self, request: Any) -> Estimate | None:
         """What the request is expected to be; None where it is not for a slot."""
-        if request.method != "POST" or not request.url.path.endswith(self._paths) or is_scheduled():
+        if request.method != "POST" or not request.url.path.endswith(self._paths):
             return None
         try:
             body = json.loads(request.content)
@@ -135,13 +137,8 @@ class _Desk:
         request.headers["accept-encoding"] = "gzip, deflate"
         return self._weighing.of_body(body if isinstance(body, dict) else {})
 
-    def _slot(self, estimate: Estimate) -> Slot:
-        return self._scheduler.slot(
-            current_agent() or self._agent,
-            weight=estimate.weight,
-            cost=estimate.cost,
-            model=estimate.model,
-        )
+    def _call(self, estimate: Estimate) -> Call:
+        return Call(self._scheduler, estimate, agent=self._agent, timeout=self._timeout)
 
     def _refusal(self, request: Any, error: FairgateError) -> Any:
         status, code, retry = 429, "slot_timeout", False
@@ -171,70 +168,83 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
     module = importlib.import_module(module_name)
 
     class SyncStream(module.SyncByteStream):  # type: ignore[name-defined, misc]
-        def __init__(self, inner: Any, call: _Call) -> None:
+        def __init__(self, inner: Any, answer: _Answer) -> None:
             self._inner = inner
-            self._call = call
+            self._answer = answer
 
         def __iter__(self) -> Iterator[bytes]:
             try:
+                self._answer.call.read_here()
                 for data in self._inner:
-                    self._call.feed(data)
+                    self._answer.feed(data)
                     yield data
+                    self._answer.call.read_here()
             finally:
-                self._call.end()
+                self._answer.end()
 
         def close(self) -> None:
             try:
                 self._inner.close()
             finally:
-                self._call.end()
+                self._answer.end()
 
     class AsyncStream(module.AsyncByteStream):  # type: ignore[name-defined, misc]
-        def __init__(self, inner: Any, call: _Call) -> None:
+        def __init__(self, inner: Any, answer: _Answer) -> None:
             self._inner = inner
-            self._call = call
+            self._answer = answer
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
+                self._answer.call.read_here()
                 async for data in self._inner:
-                    self._call.feed(data)
+                    self._answer.feed(data)
                     yield data
+                    self._answer.call.read_here()
             finally:
-                self._call.end()
+                self._answer.end()
 
         async def aclose(self) -> None:
             try:
                 await self._inner.aclose()
             finally:
-                self._call.end()
+                self._answer.end()
 
     class Transport(_Desk):
         _module = module
 
         def __init__(
-            self, inner: Any, scheduler: Scheduler, paths: tuple[str, ...], agent: str, weighing: Weighing
+            self,
+            inner: Any,
+            scheduler: Scheduler,
+            paths: tuple[str, ...],
+            agent: str,
+            weighing: Weighing,
+            timeout: float | None,
         ) -> None:
             self._inner = inner
             self._scheduler = scheduler
             self._paths = paths
             self._agent = agent
             self._weighing = weighing
+            self._timeout = timeout
 
     class SyncTransport(Transport, module.BaseTransport):  # type: ignore[name-defined, misc]
         def handle_request(self, request: Any) -> Any:
             estimate = self._estimate(request)
             if estimate is None:
                 return self._inner.handle_request(request)
+            call = self._call(estimate)
             try:
-                call = _Call(self._slot(estimate).__enter__(), estimate)
+                call.start_blocking()
             except FairgateError as error:
                 return self._refusal(request, error)
+            answer = _Answer(call)
             try:
                 response = self._inner.handle_request(request)
-                call.answered(response)
-                response.stream = SyncStream(response.stream, call)
+                answer.begins(response)
+                response.stream = SyncStream(response.stream, answer)
             except BaseException:
-                call.end()
+                answer.end()
                 raise
             return response
 
@@ -246,16 +256,18 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
             estimate = self._estimate(request)
             if estimate is None:
                 return await self._inner.handle_async_request(request)
+            call = self._call(estimate)
             try:
-                call = _Call(await self._slot(estimate).__aenter__(), estimate)
+                await call.start()
             except FairgateError as error:
                 return self._refusal(request, error)
+            answer = _Answer(call)
             try:
                 response = await self._inner.handle_async_request(request)
-                call.answered(response)
-                response.stream = AsyncStream(response.stream, call)
+                answer.begins(response)
+                response.stream = AsyncStream(response.stream, answer)
             except BaseException:
-                call.end()
+                answer.end()
                 raise
             return response
 

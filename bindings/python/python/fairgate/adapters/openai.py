@@ -22,7 +22,12 @@ PATHS = ("/chat/completions", "/completions", "/responses", "/embeddings")
 
 
 def attach(
-    client: _Client, scheduler: Scheduler, *, agent: str = "default", weighing: Weighing = Weighing()
+    client: _Client,
+    scheduler: Scheduler,
+    *,
+    agent: str = "default",
+    weighing: Weighing = Weighing(),
+    timeout: float | None = None,
 ) -> _Client:
     """Schedules every call through an ``openai.OpenAI`` or ``openai.AsyncOpenAI``, and returns the same client."""
-    return http.attach(client, scheduler, paths=PATHS, agent=agent, weighing=weighing)
+    return http.attach(client, scheduler, paths=PATHS, agent=agent, weighing=weighing, timeout=timeout)
