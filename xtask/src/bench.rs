@@ -1,4 +1,4 @@
-//! `cargo xtask bench core` and `bench gateway`: the benchmarks, which live in the crate `fairgate-bench`;
+//! `cargo xtask bench core`, `bench prefix` and `bench gateway`: the benchmarks, which live in the crate `fairgate-bench`;
 //! `bench python`: those of the Python package.
 
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::path::Path;
 use crate::step::Step;
 use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, gateway, python};
 
-/// What follows `core` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
+/// What follows `core` or `prefix` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
 /// do without where it is not.
 pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     match what {
-        "core" => {}
+        "core" | "prefix" => {}
         "gateway" => return gateway::bench_steps(root, args),
         "python" => return python::bench_steps(root, args),
         _ => {
-            let there_are = "there are `core`, `gateway` and `python`";
+            let there_are = "there are `core`, `prefix`, `gateway` and `python`";
             return Err(Refusal(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }
-    let run = ["run", "--profile", PROFILE_OF_PACKAGES, "-p", "fairgate-bench", "--", "core"];
+    let run = ["run", "--profile", PROFILE_OF_PACKAGES, "-p", "fairgate-bench", "--", what];
     // Callgrind finds the timed function by its name, which a packaged binary has not.
-    let bench = cargo("bench core", &[&run, args].concat());
+    let bench = cargo(&format!("bench {what}"), &[&run, args].concat());
     Ok(vec![bench.env("CARGO_PROFILE_DIST_STRIP", "none")])
 }
 
@@ -31,7 +31,9 @@ mod tests {
     #[test]
     fn only_what_is_there_is_run() {
         let root = Path::new(".");
-        assert_eq!(steps(root, "core", &["--markdown"]).map(|steps| steps.len()).ok(), Some(1));
+        for what in ["core", "prefix"] {
+            assert_eq!(steps(root, what, &["--markdown"]).map(|steps| steps.len()).ok(), Some(1));
+        }
         assert!(steps(root, "edge", &[]).is_err());
     }
 }

@@ -37,6 +37,7 @@ Usage: cargo xtask <chore>
   test soak                       of all tests, the soak in 60 seconds
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
+  bench prefix [options]          the prefix index and placing by it, as ratios
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
   soak [--seconds N] [--seed N]   the gateway at load with attackers, in front of simulated and real
                                   servers, while PostgreSQL is away twice, the gateway is killed

@@ -3,7 +3,7 @@
 use crate::measure::Subject;
 use crate::steady::{open, open_bare, open_naive};
 use crate::table::Bar;
-use crate::{proportional, replay, scenarios as pools};
+use crate::{prefix, proportional, replay, scenarios as pools};
 
 /// Two things, measured against each other.
 pub(crate) struct Case {
@@ -50,7 +50,7 @@ pub(crate) struct Side {
     pub(crate) open: fn() -> Box<dyn Subject>,
 }
 
-const fn side(label: &'static str, open: fn() -> Box<dyn Subject>) -> Side {
+pub(crate) const fn side(label: &'static str, open: fn() -> Box<dyn Subject>) -> Side {
     Side { label, open }
 }
 
@@ -59,7 +59,13 @@ const fn side(label: &'static str, open: fn() -> Box<dyn Subject>) -> Side {
 const STEADY: Option<u64> = Some(20_000);
 
 /// Two pools, measured by the cycle.
-const fn cycles(name: &'static str, what: &'static str, base: Side, big: Side, bar: Bar) -> Case {
+pub(crate) const fn cycles(
+    name: &'static str,
+    what: &'static str,
+    base: Side,
+    big: Side,
+    bar: Bar,
+) -> Case {
     let (operations, repetitions, counted) = (2000, 41, Some(500));
     Case {
         name,
@@ -328,7 +334,7 @@ pub(crate) static CASES: &[Case] = &[
 
 /// The case of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Case> {
-    CASES.iter().find(|case| case.name == name)
+    CASES.iter().chain(prefix::CASES).find(|case| case.name == name)
 }
 
 #[cfg(test)]
@@ -338,7 +344,7 @@ mod tests {
     /// A case that is not in steady state panics.
     #[test]
     fn every_case_can_be_measured() {
-        for case in CASES {
+        for case in CASES.iter().chain(prefix::CASES) {
             assert!((case.base.open)().time(2) > 0.0, "{}", case.name);
             assert!(std::ptr::eq(find(case.name).unwrap(), case), "{}", case.name);
         }

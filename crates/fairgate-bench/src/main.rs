@@ -1,4 +1,4 @@
-//! The benchmarks: `cargo xtask bench core` and `cargo xtask bench gateway`.
+//! The benchmarks: `cargo xtask bench core`, `bench prefix` and `bench gateway`.
 //!
 //! Everything is compared with something else in the same run, in turns, so that the numbers mean the same on
 //! any machine: a table of ratios. Where valgrind is there the instructions are counted too, which do not
@@ -13,6 +13,7 @@ mod instructions;
 mod machine;
 mod measure;
 mod memory;
+mod prefix;
 mod processes;
 mod proportional;
 mod replay;
@@ -38,6 +39,8 @@ struct Arguments {
 enum Command {
     /// Measures everything and prints one table. Fails where a bar does.
     Core(report::Options),
+    /// Measures the prefix index, and placing by cached tokens. Fails where a bar does.
+    Prefix(report::Options),
     /// Measures the gateway beside nginx, LiteLLM and Portkey. Fails where a bar does.
     Gateway(gateway::Options),
     /// Runs the gateway at load while clients leave and programs are killed. Fails where anything is lost or leaks.
@@ -69,6 +72,7 @@ enum SideName {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Core(options) => report::run(&options),
+        Command::Prefix(options) => report::run_prefix(&options),
         Command::Gateway(options) => gateway::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::One { case, side, operations } => {

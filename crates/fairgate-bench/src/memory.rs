@@ -14,7 +14,7 @@ use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::{Micros, Tokens};
 
-use crate::{allocation, scenarios};
+use crate::{allocation, prefix, scenarios};
 
 const WAITING: u64 = 1_000_000;
 
@@ -90,8 +90,14 @@ pub(crate) fn measure(case: &str) -> Result<Bytes> {
     Ok(Bytes { texts: next()?, asked: next()?, resident: next()? })
 }
 
+/// The case of the prefix index, whose blocks have no texts.
+pub(crate) const PREFIX_INDEX: &str = "prefix-index";
+
 /// Fills the pool of a case in this process; returns texts, asked for and resident.
 pub(crate) fn fill(case: &str) -> Result<[f64; 3]> {
+    if case == PREFIX_INDEX {
+        return fill_index();
+    }
     let case = CASES.iter().find(|c| c.name == case).context("no such case")?;
     let mut texts = 0;
     let before = resident_bytes()?;
@@ -115,6 +121,15 @@ pub(crate) fn fill(case: &str) -> Result<[f64; 3]> {
         each(asked.saturating_sub(texts)),
         each((after - before).saturating_sub(texts)),
     ])
+}
+
+fn fill_index() -> Result<[f64; 3]> {
+    let before = resident_bytes()?;
+    allocation::start_counting();
+    let index = prefix::fill();
+    ensure!(index.blocks() == prefix::BLOCKS, "it is full");
+    let each = |bytes: u64| bytes as f64 / prefix::BLOCKS as f64;
+    Ok([0.0, each(allocation::live_bytes()), each(resident_bytes()? - before)])
 }
 
 /// What [`sessions`] measures.

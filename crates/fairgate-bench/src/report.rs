@@ -11,7 +11,7 @@ use clap::Args;
 use crate::cases::{CASES, Case, Instructions, Side, Unit};
 use crate::measure::{Comparison, compare, compare_with_once};
 use crate::table::{Bar, Row, count, render, time, times};
-use crate::{instructions, machine, memory};
+use crate::{instructions, machine, memory, prefix};
 
 /// What a run measures and how it tells.
 #[derive(Args)]
@@ -30,10 +30,34 @@ pub(crate) struct Options {
     only: String,
 }
 
-/// Measures, prints the table on stdout, and fails where a bar does.
+/// The core: measures, prints the table on stdout, and fails where a bar does.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    run_all(options, CASES, |progress| {
+        progress.say(memory::SESSIONS);
+        let mut rows = vec![sessions_row(memory::sessions()?)];
+        for case in memory::CASES {
+            progress.say(case.what);
+            rows.push(memory_row(case, memory::measure(case.name)?));
+        }
+        Ok(rows)
+    })
+}
+
+/// The prefix index: the same.
+pub(crate) fn run_prefix(options: &Options) -> Result<ExitCode> {
+    run_all(options, prefix::CASES, |progress| {
+        progress.say(memory::PREFIX_INDEX);
+        Ok(vec![index_row(memory::measure(memory::PREFIX_INDEX)?)])
+    })
+}
+
+fn run_all(
+    options: &Options,
+    cases: &'static [Case],
+    memory: impl FnOnce(&Progress) -> Result<Vec<Row>>,
+) -> Result<ExitCode> {
     let progress = Progress(Instant::now());
-    let chosen: Vec<&Case> = CASES.iter().filter(|c| c.name.contains(&options.only)).collect();
+    let chosen: Vec<&Case> = cases.iter().filter(|c| c.name.contains(&options.only)).collect();
     let mut rows = Vec::new();
     for case in &chosen {
         progress.say(case.what);
@@ -47,12 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
     }
     if "memory".contains(&options.only) {
-        progress.say(memory::SESSIONS);
-        rows.push(sessions_row(memory::sessions()?));
-    }
-    for case in memory::CASES.iter().filter(|_| "memory".contains(&options.only)) {
-        progress.say(case.what);
-        rows.push(memory_row(case, memory::measure(case.name)?));
+        rows.extend(memory(&progress)?);
     }
     println!("{}", told(&rows, options.markdown));
     let failed = rows.iter().filter(|row| row.ok == Some(false)).count();
@@ -122,6 +141,20 @@ fn memory_row(case: &memory::MemoryCase, bytes: memory::Bytes) -> Row {
         what: case.what.into(),
         base: format!("texts: {:.0} B", bytes.texts),
         big: format!("beside: {:.0} B, resident {:.0} B", bytes.asked, bytes.resident),
+        ratio: "–".into(),
+        bar,
+        ok: bar.holds(bytes.resident),
+        instructions: "–".into(),
+    }
+}
+
+/// A million blocks may take 200 MB, resident.
+fn index_row(bytes: memory::Bytes) -> Row {
+    let bar = Bar::BytesAtMost(200.0);
+    Row {
+        what: "index: a block of a million, each in the place of another".into(),
+        base: "–".into(),
+        big: format!("{:.0} B, resident {:.0} B", bytes.asked, bytes.resident),
         ratio: "–".into(),
         bar,
         ok: bar.holds(bytes.resident),

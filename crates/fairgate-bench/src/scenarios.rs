@@ -225,6 +225,23 @@ pub(crate) fn many_workers(workers: usize) -> Scenario {
     backlogged(config, Attribute::Tenant, &all(TENANTS), 4)
 }
 
+/// The same, where each worker has another part of every prompt in its cache.
+pub(crate) fn cached_workers(workers: usize) -> Scenario {
+    const TENANTS: usize = 100;
+    let mut config = PoolConfig::new(0, tenants_of_equal_weight());
+    config.workers = (0..workers).map(|w| worker(w, None)).collect();
+    let names: Vec<Box<str>> = config.workers.iter().map(|worker| worker.name.clone()).collect();
+    let mut rng = Rng::new(1);
+    let mut origin = origins(Attribute::Tenant);
+    let source = Source::new(move |flow, _| Submit {
+        attributes: origin(flow),
+        input: Some(Tokens(COST_MOST)),
+        cached: names.iter().map(|name| (name.clone(), Tokens(rng.range(0..=COST_MOST)))).collect(),
+        ..Submit::new("")
+    });
+    filled(config, source, &all(TENANTS), 4)
+}
+
 /// The attributes of flows, made once for each, as a gateway makes them once for a key.
 fn origins(by: Attribute) -> impl FnMut(usize) -> Attributes {
     let mut made = HashMap::new();

@@ -35,6 +35,13 @@ pub(crate) struct Holdings {
     capacity: usize,
 }
 
+/// What a call changed in what is held.
+#[derive(Clone, Copy)]
+pub(crate) enum Change {
+    Came(u64),
+    Left(u64),
+}
+
 /// How a chain is used.
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
@@ -74,11 +81,11 @@ impl Holdings {
         })
     }
 
-    /// Another capacity; `gone` gets what has no place any more.
-    pub(crate) fn resize(&mut self, capacity: usize, gone: &mut impl FnMut(u64)) {
+    /// Another capacity. What has no room any more leaves, the least recent first.
+    pub(crate) fn resize(&mut self, capacity: usize, changed: &mut impl FnMut(Change)) {
         self.capacity = capacity;
         while self.len() > capacity {
-            self.evict(gone);
+            self.evict(changed);
         }
         // Not at every small change: this takes time in proportion to what is held.
         if self.nodes.len() > capacity + capacity / 2 {
@@ -124,22 +131,20 @@ impl Holdings {
         evidence
     }
 
-    /// From `now` on the beginning of this chain is the most recent, as far as there is room. `came` gets the blocks that were not
-    /// held, `gone` those that left for them.
+    /// From `now` on the beginning of this chain is the most recent, as far as there is room.
     pub(crate) fn touch(
         &mut self,
         blocks: &[u64],
         now: u64,
         how: Use,
-        came: &mut impl FnMut(u64),
-        gone: &mut impl FnMut(u64),
+        changed: &mut impl FnMut(Change),
     ) {
         let blocks = &blocks[..blocks.len().min(self.capacity)];
         let mut last = NONE;
         for (number, &block) in blocks.iter().enumerate() {
             let known = self.find(block);
             let Some(at) = known else {
-                self.add(&blocks[number..], last, now, how, came, gone);
+                self.add(&blocks[number..], last, now, how, changed);
                 return;
             };
             self.unlink(at);
@@ -154,9 +159,9 @@ impl Holdings {
     }
 
     /// Forgets everything that was last used at `time` or before.
-    pub(crate) fn forget_until(&mut self, time: u64, gone: &mut impl FnMut(u64)) {
+    pub(crate) fn forget_until(&mut self, time: u64, changed: &mut impl FnMut(Change)) {
         while self.nodes.get(self.oldest as usize).is_some_and(|node| node.touched <= time) {
-            self.evict(gone);
+            self.evict(changed);
         }
     }
 
@@ -168,8 +173,7 @@ impl Holdings {
         mut last: u32,
         now: u64,
         how: Use,
-        came: &mut impl FnMut(u64),
-        gone: &mut impl FnMut(u64),
+        changed: &mut impl FnMut(Change),
     ) {
         let confirmed = match how {
             Use::Sent => 0,
@@ -177,15 +181,15 @@ impl Holdings {
         };
         for &block in blocks {
             if self.len() == self.capacity {
-                self.evict(gone);
+                self.evict(changed);
             }
             let node = Node { block, touched: now, confirmed, newer: NONE, older: NONE };
             last = self.append(node, last);
-            came(block);
+            changed(Change::Came(block));
         }
     }
 
-    fn evict(&mut self, gone: &mut impl FnMut(u64)) {
+    fn evict(&mut self, changed: &mut impl FnMut(Change)) {
         let at = self.oldest;
         let block = self.nodes[at as usize].block;
         self.unlink(at);
@@ -194,7 +198,7 @@ impl Holdings {
         }
         self.nodes[at as usize].older = self.free;
         self.free = at;
-        gone(block);
+        changed(Change::Left(block));
     }
 
     fn find(&self, block: u64) -> Option<u32> {

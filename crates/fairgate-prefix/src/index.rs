@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use crate::chain::{BLOCK_BYTES, Chain};
-use crate::holdings::{BLOCKS_MAX, Holdings, Use};
+use crate::holdings::{BLOCKS_MAX, Change, Holdings, Use};
 use crate::overlap::Overlap;
 use crate::route::Route;
 
@@ -157,7 +157,7 @@ impl Index {
         let cached = chain.blocks_of(cached_tokens, input_tokens);
         if let Some(time) = route.contradicted(cached) {
             let group = &mut self.groups[place / GROUP];
-            state.holdings.forget_until(time, &mut |block| group.release(block, bit(place)));
+            state.holdings.forget_until(time, &mut |change| group.apply(change, bit(place)));
         }
         self.touch(place, chain, Use::Answered);
     }
@@ -176,10 +176,9 @@ impl Index {
     fn touch(&mut self, place: usize, chain: &Chain, how: Use) {
         self.time += 1;
         let Some(state) = self.places[place].worker.as_mut() else { return };
-        let group = std::cell::RefCell::new(&mut self.groups[place / GROUP]);
-        let came = &mut |block| group.borrow_mut().take(block, bit(place));
-        let gone = &mut |block| group.borrow_mut().release(block, bit(place));
-        state.holdings.touch(chain.blocks(), self.time, how, came, gone);
+        let group = &mut self.groups[place / GROUP];
+        let changed = &mut |change| group.apply(change, bit(place));
+        state.holdings.touch(chain.blocks(), self.time, how, changed);
     }
 
     /// Divides the bound among the workers: what each states, or its part where that is more in all than the bound.
@@ -195,8 +194,9 @@ impl Index {
                 false => state.stated,
             };
             let group = &mut self.groups[place / GROUP];
-            state.holdings.resize(part, &mut |block| group.release(block, bit(place)));
+            state.holdings.resize(part, &mut |change| group.apply(change, bit(place)));
         }
+        self.groups.iter_mut().for_each(Group::shrink);
     }
 
     fn states(&self) -> impl Iterator<Item = &State> {
@@ -235,6 +235,13 @@ impl Group {
 
     fn find(&self, block: u64) -> u64 {
         self.holders.find(block, |held| held.block == block).map_or(0, |held| held.workers)
+    }
+
+    fn apply(&mut self, change: Change, bit: u64) {
+        match change {
+            Change::Came(block) => self.take(block, bit),
+            Change::Left(block) => self.release(block, bit),
+        }
     }
 
     fn take(&mut self, block: u64, bit: u64) {
