@@ -9,6 +9,7 @@ use std::time::Duration;
 use fairgate_core::policy::Policy;
 use fairgate_money::{MicroUnits, Prices};
 
+use crate::classes::Classes;
 use crate::rules::Rules;
 
 /// Everything that `fairgate serve` must know.
@@ -132,11 +133,18 @@ pub struct UpstreamConfig {
     pub credential: Option<Credential>,
     /// What it calls models, by the names that clients use: see [`UpstreamConfig::model_name`].
     pub aliases: BTreeMap<String, String>,
-    /// How many requests it takes at once; any number where absent. Stated, it works for one pool only. With `auto_slots`
+    /// How many requests it takes at once, each of its ranks; any number where absent. Stated, it works for one pool only. With `auto_slots`
     /// this is where it begins.
     pub slots: Option<u64>,
     /// How its slots follow its engine; they are fixed where absent.
     pub auto_slots: Option<AutoSlots>,
+    /// How many data-parallel ranks it has (default 1); `slots` is for each of them.
+    pub ranks: u32,
+    /// What requests may require of their worker, such as a zone.
+    pub taints: Vec<String>,
+    /// The tokens of one batch (vLLM's `--max-num-batched-tokens`), of which busy thresholds may be a fraction; not known
+    /// where absent.
+    pub batch_tokens: Option<u64>,
     /// 0 is an own worker (default); from 1 on a hosted one, which is used only when no place of a lower tier is open. A
     /// hosted one states its slots.
     pub tier: u32,
@@ -335,6 +343,10 @@ pub struct PoolConfig {
     /// Who goes next. Default: share by group, then tenant, then key. Agents and sessions, which clients name
     /// themselves, share only below a tenant or a key.
     pub policy: Policy,
+    /// The classes of its policy file, which `policy` is made of; none where it names no such file.
+    pub classes: Option<Classes>,
+    /// The index of the prefixes that its workers hold; none where absent.
+    pub prefix_index: Option<PrefixIndexConfig>,
     /// How many requests may wait (default 10 000).
     pub max_queue: u64,
     /// How long a request may wait (default 60 s).
@@ -358,6 +370,28 @@ pub struct PoolConfig {
     pub observe: bool,
     /// What becomes of a request that has no room in a budget for hosted workers. Never `Wait` where all workers are hosted.
     pub hosted_over_budget: HostedOverBudget,
+}
+
+/// Which worker holds which prefix, as far as the gateway can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixIndexConfig {
+    /// Who shares prefixes (default: the whole pool, as engines do).
+    pub scope: PrefixScope,
+    /// The tokens of a block, the unit in which prefixes are compared (default 64).
+    pub block_tokens: u64,
+    /// How many tokens the cache of one worker holds, each of its ranks (default 1 000 000).
+    pub cache_tokens: u64,
+    /// The most memory that the index takes, in bytes (default 256 MiB).
+    pub memory_bytes_max: u64,
+}
+
+/// Who shares prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefixScope {
+    /// All requests of the pool.
+    Pool,
+    /// Requests of one tenant; the upstream request carries a cache salt, so that the engine separates them too.
+    Tenant,
 }
 
 /// What becomes of a request that has no room in a budget for hosted workers.
@@ -404,7 +438,8 @@ pub struct HostedBudget {
     pub money_per_month: Option<MicroUnits>,
 }
 
-/// How a request's cost is worked out. Weights are thousandths of a token charged for each token.
+/// How a request's cost is worked out. Weights are thousandths of a token charged for each token. Defaults are Dynamo's
+/// (uncached input alone: 1000, 0, 0) where a policy file's arbiter is drr, else those below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostConfig {
     /// For an input token (default 1000).

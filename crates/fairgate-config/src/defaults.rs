@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, Dialects, LimitsConfig, OnStoreFailure, QuotaConfig, Tokenizer,
-    UpstreamTimeouts,
+    BreakerConfig, CostConfig, Dialects, LimitsConfig, OnStoreFailure, PrefixIndexConfig,
+    PrefixScope, QuotaConfig, Tokenizer, UpstreamTimeouts,
 };
 
 pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
@@ -65,6 +65,7 @@ pub(crate) const QUOTA: QuotaConfig = QuotaConfig {
     burst_seconds: 10,
 };
 pub(crate) const TIER: u32 = 0;
+pub(crate) const RANKS: u32 = 1;
 
 pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,6 +75,16 @@ pub(crate) const DOWN_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const OVERLOADED_STATUS: u16 = 529;
 pub(crate) const BROWNOUT_WAIT: Duration = Duration::from_millis(750);
 pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;
+
+pub(crate) const PREFIX_INDEX: PrefixIndexConfig = PrefixIndexConfig {
+    scope: PrefixScope::Pool,
+    block_tokens: 64,
+    cache_tokens: 1_000_000,
+    memory_bytes_max: 256 << 20,
+};
+
+/// What Dynamo's router counts: uncached input, nothing else.
+pub(crate) const DYNAMO_COST: CostConfig = CostConfig { cached_milli: 0, output_milli: 0, ..COST };
 
 pub(crate) const COST: CostConfig = CostConfig {
     input_milli: 1000,

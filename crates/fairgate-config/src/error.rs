@@ -64,6 +64,17 @@ impl ConfigErrors {
         (!errors.is_empty()).then_some(Self(errors))
     }
 
+    /// Adds what is wrong in other files, after all of this one.
+    pub(crate) fn with_elsewhere(
+        here: Vec<ConfigError>,
+        mut elsewhere: Vec<ConfigError>,
+    ) -> Option<Self> {
+        elsewhere.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
+        let mut errors = Self::new(here).map_or_else(Vec::new, Self::into_vec);
+        errors.extend(elsewhere);
+        (!errors.is_empty()).then_some(Self(errors))
+    }
+
     /// The same with each error made another, in order again.
     pub(crate) fn map(self, change: impl Fn(ConfigError) -> ConfigError) -> Self {
         let mut errors: Vec<ConfigError> = self.0.into_iter().map(change).collect();

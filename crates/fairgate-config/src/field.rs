@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::environment::Environment;
-use crate::error::Place;
+use crate::error::{ConfigError, ConfigErrors, Place};
 use crate::suggest::did_you_mean;
 use crate::values::{
     digits, format_duration, format_size, format_thousandths, parse_duration, parse_size,
@@ -22,6 +22,8 @@ pub(crate) struct Context<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) environment: &'a dyn Environment,
     pub(crate) flaws: RefCell<Vec<Flaw>>,
+    /// What is wrong in other files that this one names.
+    pub(crate) elsewhere: RefCell<Vec<ConfigError>>,
 }
 
 /// A value and its path.
@@ -54,6 +56,24 @@ impl<'a> Field<'a> {
     ) -> Option<T> {
         let flaw = Flaw { place, field: field.to_owned(), message: message.into() };
         self.context.flaws.borrow_mut().push(flaw);
+        None
+    }
+
+    /// Says what is wrong at a path below the value, such as `[1].inside`.
+    pub(crate) fn wrong_below<T>(&self, path: &str, message: String) -> Option<T> {
+        let place = self.node.locate(path).unwrap_or(self.node.place);
+        let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+        self.wrong_at(place, &format!("{}{dot}{path}", self.path), message)
+    }
+
+    /// Says what is wrong in a file that the value names. What another field said of that file is not repeated.
+    pub(crate) fn wrong_elsewhere<T>(&self, errors: ConfigErrors) -> Option<T> {
+        let mut elsewhere = self.context.elsewhere.borrow_mut();
+        for error in errors.into_vec() {
+            if !elsewhere.contains(&error) {
+                elsewhere.push(error);
+            }
+        }
         None
     }
 
@@ -191,14 +211,20 @@ impl<'a> Field<'a> {
     /// The elements of a list, at least one.
     pub(crate) fn list(self) -> Option<Vec<Self>> {
         let Value::List(nodes) = &self.node.value else { return self.expected("a list") };
-        if nodes.is_empty() {
-            return self.wrong("must have at least one element");
+        match nodes.is_empty() {
+            true => self.wrong("must have at least one element"),
+            false => Some(self.elements()),
         }
+    }
+
+    /// The elements of a list; none where it is none, without a word.
+    pub(crate) fn elements(&self) -> Vec<Self> {
+        let Value::List(nodes) = &self.node.value else { return Vec::new() };
         let element = |(i, node): (usize, &'a Node)| {
             let path = format!("{}[{i}]", self.path);
             Self { context: self.context, path, node, name_place: node.place }
         };
-        Some(nodes.iter().enumerate().map(element).collect())
+        nodes.iter().enumerate().map(element).collect()
     }
 
     /// The fields of a mapping, whatever their names.
@@ -272,6 +298,23 @@ impl<'a> Section<'a> {
             return field.wrong_at(field.name_place, &field.path, message);
         }
         read(field.clone()).map(Some)
+    }
+
+    /// A field that may be absent, which is also said by `null`.
+    pub(crate) fn nullable<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(Field<'a>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.stated(name) {
+            None => Some(None),
+            Some(field) => read(field).map(Some),
+        }
+    }
+
+    /// A field with something in it, whatever that is.
+    pub(crate) fn stated(&self, name: &str) -> Option<Field<'a>> {
+        self.find(name).filter(|field| !field.node.is_null()).cloned()
     }
 
     /// A field with a default.

@@ -25,6 +25,7 @@
 //! # Ok::<(), fairgate_config::ConfigErrors>(())
 //! ```
 
+mod classes;
 mod config;
 mod defaults;
 mod embedded;
@@ -38,11 +39,16 @@ mod suggest;
 mod values;
 mod yaml;
 
+pub use classes::{
+    Arbiter, Bucket, Cell, ClassInside, ClassName, Classes, Family, PolicyClass, PolicyFile,
+    Resolution, Why,
+};
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
     Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
     LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
-    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
+    UpstreamConfig, UpstreamTimeouts,
 };
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};

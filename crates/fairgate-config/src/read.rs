@@ -29,7 +29,7 @@ use crate::suggest::did_you_mean;
 use crate::yaml::{self, Flaw, Node};
 
 pub(crate) use self::gateway::default_store;
-pub(crate) use self::policy::default_policy;
+pub(crate) use self::policy::{default_policy, owners_tree, policy};
 pub use self::url::parse_base_url;
 
 /// The largest file that is read, in bytes.
@@ -98,12 +98,14 @@ pub(crate) fn parse(
         message: flaw.message,
     };
     let mut flaws = Vec::new();
-    let root = yaml::parse(text, &mut flaws).map_err(located)?;
+    let empty = "is empty: a configuration has at least upstreams and pools";
+    let root = yaml::parse(text, empty, &mut flaws).map_err(located)?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    let context = Context { folder, environment, flaws: RefCell::new(flaws) };
+    let elsewhere = RefCell::default();
+    let context = Context { folder, environment, flaws: RefCell::new(flaws), elsewhere };
     let config = read(Field::root(&context, &root));
     let errors = context.flaws.into_inner().into_iter().map(located).collect();
-    match (ConfigErrors::new(errors), config) {
+    match (ConfigErrors::with_elsewhere(errors, context.elsewhere.into_inner()), config) {
         (None, Some(config)) => Ok((config, root)),
         (Some(errors), _) => Err(errors),
         (None, None) => unreachable!("who gives nothing has said why"),

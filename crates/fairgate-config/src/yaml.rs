@@ -48,7 +48,8 @@ const NODES_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 255;
 
 /// Reads a text. What is no YAML ends it; duplicate fields and the like are noted in `flaws`, and reading goes on.
-pub(crate) fn parse(text: &str, flaws: &mut Vec<Flaw>) -> Result<Node, Flaw> {
+/// `empty` is what is said of a text with nothing in it.
+pub(crate) fn parse(text: &str, empty: &str, flaws: &mut Vec<Flaw>) -> Result<Node, Flaw> {
     let mut builder = Builder { open: Vec::new(), root: None, anchors: BTreeMap::new(), nodes: 0 };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
@@ -65,8 +66,7 @@ pub(crate) fn parse(text: &str, flaws: &mut Vec<Flaw>) -> Result<Node, Flaw> {
         }
         builder.take(event, &span, flaws)?;
     }
-    let empty = || whole(Place::TOP, "is empty: a configuration has at least upstreams and pools");
-    builder.root.ok_or_else(empty)
+    builder.root.ok_or_else(|| whole(Place::TOP, empty))
 }
 
 fn whole(place: Place, message: impl Into<String>) -> Flaw {
@@ -268,7 +268,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Node, String> {
         let mut flaws = Vec::new();
-        let node = parse(text, &mut flaws);
+        let node = parse(text, "is empty", &mut flaws);
         let shown =
             |f: &Flaw| format!("{}:{} {} {}", f.place.line, f.place.column, f.field, f.message);
         match node {
@@ -309,8 +309,8 @@ mod tests {
     #[test]
     fn flaws_name_their_place() {
         for (text, flaw) in [
-            ("", "1:1  is empty: a configuration has at least upstreams and pools"),
-            ("# only this\n", "1:1  is empty: a configuration has at least upstreams and pools"),
+            ("", "1:1  is empty"),
+            ("# only this\n", "1:1  is empty"),
             ("a: 1\nb: {a: 1, a: 2}\n", "2:11 b.a is given twice, first on line 2"),
             ("a: 1\na: 2\n", "2:1 a is given twice, first on line 1"),
             ("x: [{a: 1}, {a: 1, a: 2}]\n", "1:20 x[1].a is given twice, first on line 1"),

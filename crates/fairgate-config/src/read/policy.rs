@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{Inside, Node as PolicyNode, Policy, Share};
+use fairgate_core::policy::{Inside, Node as PolicyNode, Policy, Queue, Share};
 use fairgate_journal::{JournalError, parse_policy};
 
 use crate::field::Field;
@@ -12,17 +12,22 @@ use crate::yaml::{Node, Value};
 
 const NODES: [&str; 3] = ["drr", "share", "load"];
 
-/// Share by group, then tenant, then key.
+/// Share by group, then tenant, then key, first come first served.
 pub(crate) fn default_policy(partition: bool) -> Policy {
-    let share =
-        |by, partition, inside| PolicyNode::Share(Share { partition, inside, ..Share::new(by) });
-    let keys = share(Attribute::Key, false, Inside::FCFS);
-    let tenants = share(Attribute::Tenant, false, Inside::Node(Arc::new(keys)));
-    let groups = share(Attribute::Group, partition, Inside::Node(Arc::new(tenants)));
-    Policy::new(groups).expect("three shares in each other are a policy")
+    let tree = owners_tree(partition, Queue::default());
+    Policy::new(tree).expect("three shares in each other are a policy")
 }
 
-pub(super) fn policy(field: Field<'_>) -> Option<Policy> {
+/// Share by group, then tenant, then key, with such a queue for each key.
+pub(crate) fn owners_tree(partition: bool, queue: Queue) -> PolicyNode {
+    let share =
+        |by, partition, inside| PolicyNode::Share(Share { partition, inside, ..Share::new(by) });
+    let keys = share(Attribute::Key, false, Inside::Queue(queue));
+    let tenants = share(Attribute::Tenant, false, Inside::Node(Arc::new(keys)));
+    share(Attribute::Group, partition, Inside::Node(Arc::new(tenants)))
+}
+
+pub(crate) fn policy(field: Field<'_>) -> Option<Policy> {
     let Some(entries) = field.entries() else {
         return field.wrong("must be a node: a mapping with share, drr or load");
     };
@@ -41,24 +46,14 @@ pub(super) fn policy(field: Field<'_>) -> Option<Policy> {
             let trusted = check(policy.root(), policy.root().kind(), false);
             match trusted {
                 Ok(()) => Some(policy),
-                Err((at, message)) => wrong_inside(&field, &at, message),
+                Err((at, message)) => field.wrong_below(&at, message),
             }
         }
         Err(JournalError::Bad { field: at, message, .. }) => {
-            wrong_inside(&field, &at.unwrap_or_default(), message)
+            field.wrong_below(&at.unwrap_or_default(), message)
         }
         Err(error) => field.wrong(error.to_string()),
     }
-}
-
-/// Says what is wrong at a path inside the policy.
-fn wrong_inside<T>(field: &Field<'_>, path: &str, message: String) -> Option<T> {
-    let place = field.node.locate(path).unwrap_or(field.node.place);
-    let path = match path {
-        "" => field.path.clone(),
-        _ => format!("{}.{path}", field.path),
-    };
-    field.wrong_at(place, &path, message)
 }
 
 /// Checks that nobody gains by the names that he chooses. `owned` is whether all requests in the node are of one tenant

@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use fairgate_core::policy::Policy;
+
+use crate::classes::{Arbiter, Classes, Surroundings, for_pool};
 use crate::config::{
-    BrownoutConfig, CostConfig, HostedBudget, HostedOverBudget, ModelConfig, PoolConfig, Tokenizer,
+    BrownoutConfig, CostConfig, HostedBudget, HostedOverBudget, ModelConfig, PoolConfig,
+    PrefixIndexConfig, PrefixScope, Tokenizer,
 };
 use crate::defaults;
 use crate::field::{Field, Section};
@@ -21,6 +25,7 @@ const POOL: &[&str] = &[
     "workers",
     "capacity",
     "policy",
+    "policy_file",
     "partition",
     "max_queue",
     "queue_timeout",
@@ -29,6 +34,7 @@ const POOL: &[&str] = &[
     "down_wait",
     "overloaded_status",
     "cost",
+    "prefix_index",
     "observe",
     "hosted_over_budget",
 ];
@@ -105,7 +111,12 @@ fn config(
 ) -> Option<PoolConfig> {
     let capacity = capacity(section, workers.as_deref(), upstreams);
     let hosted_over_budget = hosted_over_budget(section, workers.as_deref(), upstreams);
-    let policy = tree(section);
+    let prefix_index = section.optional("prefix_index", prefix_index);
+    let around = Surroundings {
+        states_batch: states_batch(workers.as_deref(), upstreams),
+        has_index: section.has("prefix_index"),
+    };
+    let shared = shared(section, models.as_deref(), &around);
     let max_queue =
         section.or("max_queue", defaults::MAX_QUEUE, |field| field.integer(1..=1_000_000));
     let queue_timeout =
@@ -116,14 +127,21 @@ fn config(
     let overloaded_status = section.or("overloaded_status", defaults::OVERLOADED_STATUS, |field| {
         field.one_of(&[("529", 529), ("503", 503), ("429", 429)])
     });
-    let cost = section.or("cost", defaults::COST, cost);
+    let default_cost = match &shared {
+        Some((_, Some(classes))) if classes.arbiter() == Arbiter::Drr => defaults::DYNAMO_COST,
+        _ => defaults::COST,
+    };
+    let cost = section.or("cost", default_cost.clone(), |field| cost(field, default_cost));
     let observe =
         section.or("observe", true, |field| observe(field, workers.as_deref(), upstreams));
+    let (policy, classes) = shared?;
     Some(PoolConfig {
         name: name?,
         capacity: capacity?.slots,
         follows_slots: capacity?.follows_slots,
-        policy: policy?,
+        policy,
+        classes,
+        prefix_index: prefix_index?,
         max_queue: max_queue?,
         queue_timeout: queue_timeout?,
         brownout: brownout?,
@@ -227,8 +245,9 @@ fn capacity(
     let mut sum = 0;
     for worker in workers? {
         let is_it = |upstream: &&Upstream<'_>| upstream.name.as_ref() == Some(worker);
-        match upstreams?.iter().find(is_it)?.slots?.first {
-            Some(slots) => sum += slots,
+        let upstream = upstreams?.iter().find(is_it)?;
+        match upstream.slots?.first {
+            Some(slots) => sum += slots * u64::from(upstream.ranks?),
             None => {
                 let what = format!(
                     "how many requests may be in flight at once (it would be the sum of the workers' slots, but {worker:?} \
@@ -290,19 +309,65 @@ fn hosted_over_budget(
     Some(stated.unwrap_or(default))
 }
 
-fn tree(section: &Section<'_>) -> Option<fairgate_core::policy::Policy> {
+/// Whether some worker states the size of its batch. Where workers or upstreams could not be read, that has been said.
+fn states_batch(workers: Option<&[String]>, upstreams: Option<&[Upstream<'_>]>) -> bool {
+    let (Some(workers), Some(upstreams)) = (workers, upstreams) else { return true };
+    let works_here =
+        |upstream: &&Upstream<'_>| upstream.name.as_ref().is_none_or(|name| workers.contains(name));
+    upstreams.iter().filter(works_here).any(|upstream| upstream.states_batch)
+}
+
+/// How the pool is shared: by a policy file, by a policy, or by the default.
+fn shared(
+    section: &Section<'_>,
+    models: Option<&[ModelConfig]>,
+    around: &Surroundings,
+) -> Option<(Policy, Option<Classes>)> {
     let partition = section.optional("partition", |field| {
         let partition = field.clone().boolean()?;
-        match section.has("policy") {
-            true => field.wrong(
+        match ["policy", "policy_file"].into_iter().find(|name| section.has(name)) {
+            Some("policy") => field.wrong(
                 "is for the default policy: set partition in the root node of policy instead",
             ),
-            false => Some(partition),
+            Some(_) => field.wrong(
+                "is for the default policy, and policy_file takes its place: remove one of them",
+            ),
+            None => Some(partition),
         }
     });
-    let policy = section.optional("policy", policy)?;
-    let partition = partition?.unwrap_or(false);
-    Some(policy.unwrap_or_else(|| default_policy(partition)))
+    let classes = section.optional("policy_file", |field| {
+        if section.has("policy") {
+            return field.wrong("takes the place of policy: remove one of them");
+        }
+        let names: Vec<&str> = models?.iter().map(|model| &*model.name).collect();
+        for_pool(field, &names, around)
+    });
+    let policy = section.optional("policy", policy);
+    let (partition, policy, classes) = (partition?.unwrap_or(false), policy?, classes?);
+    match classes {
+        Some(classes) => Some((classes.policy(), Some(classes))),
+        None => Some((policy.unwrap_or_else(|| default_policy(partition)), None)),
+    }
+}
+
+fn prefix_index(field: Field<'_>) -> Option<PrefixIndexConfig> {
+    let section = field.section(&["scope", "block_tokens", "cache_tokens", "memory_max"])?;
+    let default = defaults::PREFIX_INDEX;
+    let scopes = [("pool", PrefixScope::Pool), ("tenant", PrefixScope::Tenant)];
+    let scope = section.or("scope", default.scope, |field| field.one_of(&scopes));
+    let block_tokens =
+        section.or("block_tokens", default.block_tokens, |field| field.integer(1..=4096));
+    let cache_tokens = section.or("cache_tokens", default.cache_tokens, |field| {
+        field.integer(block_tokens.unwrap_or(1)..=1_000_000_000)
+    });
+    let memory_bytes_max =
+        section.or("memory_max", default.memory_bytes_max, |field| field.size(1 << 20..=1 << 40));
+    Some(PrefixIndexConfig {
+        scope: scope?,
+        block_tokens: block_tokens?,
+        cache_tokens: cache_tokens?,
+        memory_bytes_max: memory_bytes_max?,
+    })
 }
 
 fn brownout(field: Field<'_>) -> Option<BrownoutConfig> {
@@ -319,9 +384,8 @@ const COST: &[&str] =
 const TOKENIZERS: [(&str, Tokenizer); 3] =
     [("learned", Tokenizer::Learned), ("o200k", Tokenizer::O200k), ("cl100k", Tokenizer::Cl100k)];
 
-fn cost(field: Field<'_>) -> Option<CostConfig> {
+fn cost(field: Field<'_>, default: CostConfig) -> Option<CostConfig> {
     let section = field.section(COST)?;
-    let default = defaults::COST;
     let weight =
         |name, default| section.or(name, default, |field| field.thousandths(0..=1_000_000));
     let tokens = |name, default| section.or(name, default, |field| field.integer(1..=10_000_000));

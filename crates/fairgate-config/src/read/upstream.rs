@@ -1,8 +1,10 @@
 //! Upstreams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use fairgate_core::event::MAX_RANKS;
 
 use crate::config::{
     BreakerConfig, Dialects, HealthConfig, QuotaConfig, UpstreamConfig, UpstreamTimeouts,
@@ -24,6 +26,9 @@ const UPSTREAM: &[&str] = &[
     "aliases",
     "slots",
     "slots_max",
+    "ranks",
+    "taints",
+    "batch_tokens",
     "tier",
     "timeouts",
     "health",
@@ -51,6 +56,10 @@ pub(super) struct Upstream<'a> {
     pub(super) name: Option<String>,
     /// None: wrong, and said so.
     pub(super) slots: Option<Slots>,
+    /// None: wrong, and said so.
+    pub(super) ranks: Option<u32>,
+    /// Whether `batch_tokens` is stated, right or wrong.
+    pub(super) states_batch: bool,
     /// None: wrong, and said so.
     pub(super) tier: Option<u32>,
     /// The models that it calls otherwise, and where that is said.
@@ -95,11 +104,20 @@ fn check_account(
 }
 
 fn upstream(field: Field<'_>) -> Upstream<'_> {
-    let nothing =
-        Upstream { name: None, slots: None, tier: None, aliases: Vec::new(), config: None };
+    let nothing = Upstream {
+        name: None,
+        slots: None,
+        ranks: None,
+        states_batch: true,
+        tier: None,
+        aliases: Vec::new(),
+        config: None,
+    };
     let Some(section) = field.section(UPSTREAM) else { return nothing };
     let name = section.required("name", "what pools call it", name);
     let slots = engine::slots(&section);
+    let ranks = section.or("ranks", defaults::RANKS, |field| field.integer(1..=MAX_RANKS));
+    let states_batch = section.has("batch_tokens");
     let tier = section.or("tier", defaults::TIER, |field| tier(field, slots));
     let mut aliases = Vec::new();
     let pairs = section.or("aliases", BTreeMap::new(), |field| {
@@ -107,8 +125,8 @@ fn upstream(field: Field<'_>) -> Upstream<'_> {
         aliases = fields;
         Some(pairs)
     });
-    let config = config(&section, name.clone(), slots, tier, pairs);
-    Upstream { name, slots, tier, aliases, config }
+    let config = config(&section, name.clone(), slots, ranks, tier, pairs);
+    Upstream { name, slots, ranks, states_batch, tier, aliases, config }
 }
 
 /// The tier of an upstream with these slots.
@@ -126,6 +144,7 @@ fn config(
     section: &Section<'_>,
     name: Option<String>,
     slots: Option<Slots>,
+    ranks: Option<u32>,
     tier: Option<u32>,
     aliases: Option<BTreeMap<String, String>>,
 ) -> Option<UpstreamConfig> {
@@ -151,6 +170,8 @@ fn config(
     let fields = section.or("fields", Rules::default(), rules::fields);
     let headers = section.or("headers", Rules::default(), rules::headers);
     let quota = quota(section);
+    let taints = section.or("taints", Vec::new(), taints);
+    let batch_tokens = section.optional("batch_tokens", |field| field.integer(1..=1_000_000_000));
     Some(UpstreamConfig {
         name: name?,
         url: url?,
@@ -159,6 +180,9 @@ fn config(
         aliases: aliases?,
         slots: slots?.first,
         auto_slots: slots?.auto,
+        ranks: ranks?,
+        taints: taints?,
+        batch_tokens: batch_tokens?,
         tier: tier?,
         timeouts: timeouts?,
         health: health?,
@@ -173,6 +197,17 @@ fn config(
         headers: headers?,
         quota: quota?,
     })
+}
+
+/// Names that are all different.
+fn taints(field: Field<'_>) -> Option<Vec<String>> {
+    let mut seen = BTreeSet::new();
+    let read = |field: Field<'_>| match name(field.clone())? {
+        taint if seen.insert(taint.clone()) => Some(taint),
+        taint => field.wrong(format!("the taint {taint:?} is listed twice")),
+    };
+    let all: Vec<_> = field.list()?.into_iter().map(read).collect();
+    all.into_iter().collect()
 }
 
 fn quota(section: &Section<'_>) -> Option<QuotaConfig> {

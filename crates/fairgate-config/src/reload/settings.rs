@@ -8,11 +8,13 @@ use std::time::Duration;
 use fairgate_journal::format_policy;
 use fairgate_money::{Price, Prices, Rates};
 
+use crate::classes::{Bucket, Cell, Classes};
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
     Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
     LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
-    QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
+    UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -197,6 +199,9 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         aliases,
         slots,
         auto_slots,
+        ranks,
+        taints,
+        batch_tokens,
         tier,
         timeouts: UpstreamTimeouts { connect, first_byte, idle, total },
         health,
@@ -225,6 +230,9 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         }
         None => list.live_option("slots", *slots),
     }
+    list.live("ranks", ranks);
+    list.live_option("taints", some_words(taints.clone()));
+    list.live_option("batch_tokens", *batch_tokens);
     list.live("tier", tier);
     list.live("timeouts.connect", format_duration(*connect));
     list.live("timeouts.first_byte", format_duration(*first_byte));
@@ -287,6 +295,8 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         capacity,
         follows_slots: _,
         policy,
+        classes,
+        prefix_index,
         max_queue,
         queue_timeout,
         brownout,
@@ -303,6 +313,14 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     list.live("workers", workers.join(", "));
     list.live("capacity", capacity);
     list.live("policy", format_policy(policy));
+    list.live_option("policy_file", classes.as_ref().map(|classes| classes.file().display()));
+    if let Some(classes) = classes {
+        class_settings(&mut list, classes);
+    }
+    if let Some(prefix_index) = prefix_index {
+        prefix_settings(&mut list, *prefix_index);
+    }
+    list.live("prefix_index", if prefix_index.is_some() { "on" } else { "off" });
     // A pool's state machine has no event for these three: they are fixed from its first line on.
     list.fixed("max_queue", max_queue);
     list.fixed("queue_timeout", format_duration(*queue_timeout));
@@ -321,6 +339,33 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         HostedOverBudget::Refuse => "refuse",
     };
     list.live("hosted_over_budget", over_budget);
+}
+
+/// What classes are not in the policy: which of them a request gets.
+fn class_settings(list: &mut List<'_>, classes: &Classes) {
+    let buckets = classes.buckets().iter();
+    let buckets = buckets.map(|Bucket { name, min_tokens }| format!("{name} from {min_tokens}"));
+    list.live("policy_file.default_policy_family", classes.default_family());
+    list.live("policy_file.uncached_isl_buckets", buckets.collect::<Vec<_>>().join(", "));
+    for class in classes.all() {
+        let serves = match &class.cell {
+            Some(Cell { family, bucket }) => format!("{family} × {bucket}"),
+            None => "explicit".to_owned(),
+        };
+        list.live(&format!("policy_file.policy_classes.{}", class.name), serves);
+    }
+}
+
+fn prefix_settings(list: &mut List<'_>, index: PrefixIndexConfig) {
+    let PrefixIndexConfig { scope, block_tokens, cache_tokens, memory_bytes_max } = index;
+    let scope = match scope {
+        PrefixScope::Pool => "pool",
+        PrefixScope::Tenant => "tenant",
+    };
+    list.live("prefix_index.scope", scope);
+    list.live("prefix_index.block_tokens", block_tokens);
+    list.live("prefix_index.cache_tokens", cache_tokens);
+    list.live("prefix_index.memory_max", format_size(memory_bytes_max));
 }
 
 fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {

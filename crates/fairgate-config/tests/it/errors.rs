@@ -360,7 +360,7 @@ fn errors_elsewhere() {
             "slots: 16",
             "slot: 16",
             &[
-                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, tier, timeouts, health, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds"#,
+                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, slots_max, ranks, taints, batch_tokens, tier, timeouts, health, metrics, discover, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds"#,
                 r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),

@@ -1,5 +1,6 @@
 //! What the crate promises, seen from outside.
 
+mod classes;
 mod document;
 mod errors;
 mod example;

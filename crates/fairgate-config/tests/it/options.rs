@@ -48,6 +48,9 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].aliases", r#"{"llama": "llama-fp8"}"#),
     ("upstreams[].slots", "7"),
     ("upstreams[].slots_max", "7"),
+    ("upstreams[].ranks", "2"),
+    ("upstreams[].taints", r#"["zone-a"]"#),
+    ("upstreams[].batch_tokens", "8192"),
     ("upstreams[].tier", "1"),
     ("upstreams[].timeouts", r#"{"connect": "1s"}"#),
     ("upstreams[].timeouts.connect", "1s"),
@@ -100,6 +103,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].workers", r#"["vllm", "spare"]"#),
     ("pools[].capacity", "7"),
     ("pools[].policy", r#"{"share": {"by": "tenant"}}"#),
+    ("pools[].policy_file", "router-policy.yaml"),
     ("pools[].partition", "true"),
     ("pools[].max_queue", "7"),
     ("pools[].queue_timeout", "1s"),
@@ -116,6 +120,11 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].cost.output_default", "7"),
     ("pools[].cost.max_tokens_default", "7"),
     ("pools[].cost.tokenizer", "o200k"),
+    ("pools[].prefix_index", "{}"),
+    ("pools[].prefix_index.scope", "tenant"),
+    ("pools[].prefix_index.block_tokens", "16"),
+    ("pools[].prefix_index.cache_tokens", "500000"),
+    ("pools[].prefix_index.memory_max", "64MiB"),
     ("pools[].observe", "false"),
     ("pools[].hosted_over_budget", "refuse"),
     ("prices", r#"{"currency": "EUR", "models": [{"model": "llama", "input": 7, "output": 7}]}"#),
@@ -150,6 +159,11 @@ fn base(option: &str) -> Value {
     }
     if option == "upstreams[].slots_max" {
         base["upstreams"][0]["slots"] = json!("auto");
+    }
+    if option == "pools[].policy_file" {
+        // The file's classes need these two.
+        base["upstreams"][0]["batch_tokens"] = json!(8192);
+        base["pools"][0]["prefix_index"] = json!({});
     }
     if option == "upstreams[].tier" {
         base["upstreams"][0]["slots"] = json!(4);

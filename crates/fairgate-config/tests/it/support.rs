@@ -23,6 +23,7 @@ impl Folder {
         for file in ["fullchain.pem", "privkey.pem", "company-ca.pem", "other.pem"] {
             folder.write(&format!("tls/{file}"), "");
         }
+        folder.write("router-policy.yaml", &repository("examples/router-policy.yaml"));
         folder.write("secrets/openai-key", &format!("\n  {SECRET}-file \n"));
         folder
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 use fairgate_core::event::{PoolConfig as CoreConfig, WorkerChange};
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, Tokens};
 use fairgate_runtime::{Gate, JournalOptions, Options, StartError, StateOptions, start};
 
 use super::prepare::PoolsError;
@@ -44,9 +44,29 @@ pub(super) fn arrival(upstream: &UpstreamConfig) -> WorkerChange {
     WorkerChange {
         name: upstream.name.as_str().into(),
         slots: Some(upstream.slots.unwrap_or(u64::MAX)),
+        // One rank and no taints are what a worker has anyway: journals need not say so.
+        ranks: (upstream.ranks > 1).then_some(upstream.ranks),
+        taints: (!upstream.taints.is_empty()).then(|| taints(upstream)),
+        batch_tokens: upstream.batch_tokens.map(Tokens),
         tier: Some(upstream.tier.into()),
         ..WorkerChange::default()
     }
+}
+
+/// What a worker is from now on, where its upstream was another before.
+pub(super) fn renewed(before: &UpstreamConfig, now: &UpstreamConfig) -> WorkerChange {
+    // A batch size cannot be unsaid. No prefill is over a fraction of this one.
+    let batch_tokens = Tokens(now.batch_tokens.unwrap_or(u64::MAX));
+    WorkerChange {
+        ranks: (before.ranks != now.ranks).then_some(now.ranks),
+        taints: (before.taints != now.taints).then(|| taints(now)),
+        batch_tokens: (before.batch_tokens != now.batch_tokens).then_some(batch_tokens),
+        ..arrival(now)
+    }
+}
+
+fn taints(upstream: &UpstreamConfig) -> Vec<Box<str>> {
+    upstream.taints.iter().map(|taint| taint.as_str().into()).collect()
 }
 
 fn micros(time: std::time::Duration) -> Micros {

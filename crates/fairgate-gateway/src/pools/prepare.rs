@@ -358,10 +358,12 @@ fn news_of(
         (Some(true), false) => Some(WorkerState::Up).filter(|_| !pool.observe),
         (Some(true), true) | (Some(false), false) => None,
     };
-    let is_other = before.is_none_or(|before| before.upstream.config != *config);
-    match is_other {
-        true => Some(WorkerChange { state, ..gates::arrival(config) }),
-        false => state.map(|state| turned(worker, state)),
+    match before.map(|before| &before.upstream.config) {
+        None => Some(WorkerChange { state, ..gates::arrival(config) }),
+        Some(before) if before != config => {
+            Some(WorkerChange { state, ..gates::renewed(before, config) })
+        }
+        Some(_) => state.map(|state| turned(worker, state)),
     }
 }
 

@@ -183,8 +183,8 @@ impl Inner {
 }
 
 /// The data-parallel ranks of a backend.
-pub(crate) fn ranks(_config: &UpstreamConfig) -> u64 {
-    1
+pub(crate) fn ranks(config: &UpstreamConfig) -> u64 {
+    config.ranks.into()
 }
 
 /// Whether the second reading is of another process than the first: it says so, or it has counted less.

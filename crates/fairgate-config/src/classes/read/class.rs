@@ -1,0 +1,158 @@
+//! One class of a policy file.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use fairgate_core::policy::{BusyThresholds, ClassLimits, Order};
+use fairgate_core::units::{Fraction, Tokens, Weight};
+
+use crate::classes::{Bucket, Cell, ClassInside, ClassName, PolicyClass, queue};
+use crate::field::{Field, Section};
+use crate::read::policy;
+use crate::suggest::did_you_mean;
+
+pub(super) const CLASS: &[&str] = &[
+    "name",
+    "policy_family",
+    "cache_bucket",
+    "quantum",
+    "queue_policy",
+    "prefill_busy_threshold",
+    "prefill_busy_threshold_frac",
+    "request_queue_limit_per_worker",
+    "raw_isl_token_queue_limit_per_worker",
+    "cached_token_queue_limit_per_worker",
+    "inside",
+    "max_wait",
+];
+
+const ORDERS: [(&str, Order); 2] = [("fcfs", Order::Fcfs), ("wspt", Order::Wspt)];
+
+const MAX_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+/// A name that may be a label and a part of a header: letters, digits, `_`, `.` and `-`.
+pub(super) fn identifier(field: Field<'_>) -> Option<String> {
+    let text = field.scalar().unwrap_or_default();
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    match (1..=256).contains(&text.len()) && text.bytes().all(fits) {
+        true => Some(text.to_owned()),
+        false => field.wrong("must be a name of 1 to 256 letters, digits, _, . and -"),
+    }
+}
+
+/// Reads a class. Buckets are none where they could not be read, which has been said.
+pub(super) fn class(section: &Section<'_>, buckets: Option<&[Bucket]>) -> Option<PolicyClass> {
+    let name =
+        section.required("name", "what journals, metrics and the live view call it", identifier);
+    let cell = cell(section, buckets);
+    let quantum = section.required(
+        "quantum",
+        "the tokens that it may spend in each round, or its weight with arbiter: share",
+        |field| Weight::new(field.integer(1..=u64::MAX)?).ok(),
+    );
+    let inside = section.nullable("inside", inside);
+    let has_tree = matches!(inside, Some(Some(ClassInside::Tree(_))));
+    let order = section.nullable("queue_policy", |field| {
+        let order = field.clone().one_of(&ORDERS)?;
+        beside_tree(&field, has_tree, "queue: {order: …}").map(|()| order)
+    });
+    let max_wait = section.nullable("max_wait", |field| {
+        let wait = field.clone().duration(MAX_WAIT)?;
+        beside_tree(&field, has_tree, "queue: {max_wait_us: …}").map(|()| wait)
+    });
+    let (busy, limits) = (busy(section), limits(section));
+    Some(PolicyClass {
+        name: ClassName(name?.into()),
+        cell: cell?,
+        quantum: quantum?,
+        queue: queue(order?.unwrap_or_default(), max_wait?),
+        inside: inside?.unwrap_or(ClassInside::Owners),
+        busy: busy?,
+        limits: limits?,
+    })
+}
+
+/// A tree has queues of its own, so the class cannot say how they are ordered.
+fn beside_tree(field: &Field<'_>, has_tree: bool, instead: &str) -> Option<()> {
+    match has_tree {
+        false => Some(()),
+        true => field.wrong(format!(
+            "does nothing beside a tree in inside, which has its own queues: remove it, and write {instead} into the tree"
+        )),
+    }
+}
+
+/// The family and bucket that a class serves: both or neither.
+fn cell(section: &Section<'_>, buckets: Option<&[Bucket]>) -> Option<Option<Cell>> {
+    let family = section.nullable("policy_family", identifier);
+    let bucket = section.nullable("cache_bucket", |field| known_bucket(field, buckets));
+    match (family?, bucket?) {
+        (None, None) => Some(None),
+        (Some(family), Some(bucket)) => Some(Some(Cell { family, bucket })),
+        (Some(_), None) => section.missing(
+            "cache_bucket",
+            "a class of a family serves one bucket of it; name it, or remove policy_family to make it an explicit class",
+        ),
+        (None, Some(_)) => section.missing(
+            "policy_family",
+            "a bucket is a bucket of a family; name it, or remove cache_bucket to make it an explicit class",
+        ),
+    }
+}
+
+fn known_bucket(field: Field<'_>, buckets: Option<&[Bucket]>) -> Option<String> {
+    let name = identifier(field.clone())?;
+    let Some(buckets) = buckets else { return Some(name) };
+    let names = || buckets.iter().map(|bucket| &*bucket.name);
+    if names().any(|known| known == name) {
+        return Some(name);
+    }
+    let guess = did_you_mean(&name, names());
+    let list = names().collect::<Vec<_>>().join(", ");
+    field.wrong(format!("uncached_isl_buckets has no bucket {name:?}{guess} (it has {list})"))
+}
+
+fn inside(field: Field<'_>) -> Option<ClassInside> {
+    match field.scalar() {
+        Some("queue") => Some(ClassInside::Queue),
+        Some(_) => {
+            field.expected("a node (share, drr or load), or queue for one queue of the whole class")
+        }
+        None => policy(field).map(ClassInside::Tree),
+    }
+}
+
+fn busy(section: &Section<'_>) -> Option<BusyThresholds> {
+    let tokens =
+        section.nullable("prefill_busy_threshold", |field| field.integer(0..=u64::MAX).map(Tokens));
+    let fraction = section.nullable("prefill_busy_threshold_frac", fraction);
+    Some(BusyThresholds { tokens: tokens?, fraction: fraction? })
+}
+
+/// A decimal of any precision, kept in thousandths: Dynamo reads a float here.
+fn fraction(field: Field<'_>) -> Option<Fraction> {
+    let number = field.plain().and_then(|text| text.parse::<f64>().ok());
+    let thousandths = number.filter(|number| (0.0..=1e6).contains(number));
+    let thousandths = thousandths.map(|number| (number * 1000.0).round() as u64);
+    let fraction = thousandths.and_then(|number| Fraction::from_thousandths(number).ok());
+    fraction.or_else(|| field.expected("a decimal from 0 to 1000000, a part of a worker's batch"))
+}
+
+fn limits(section: &Section<'_>) -> Option<ClassLimits> {
+    let read = |name| {
+        section.nullable(name, |field| match field.plain() {
+            Some("0") => field.wrong(
+                "must be 1 or more: 0 would refuse every request of the class; remove it for no limit",
+            ),
+            _ => field.integer(1..=u64::MAX),
+        })
+    };
+    let requests = read("request_queue_limit_per_worker");
+    let input = read("raw_isl_token_queue_limit_per_worker");
+    let cached = read("cached_token_queue_limit_per_worker");
+    Some(ClassLimits {
+        requests_per_worker: requests?,
+        input_tokens_per_worker: input?.map(Tokens),
+        cached_tokens_per_worker: cached?.map(Tokens),
+    })
+}

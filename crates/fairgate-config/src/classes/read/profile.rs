@@ -1,0 +1,200 @@
+//! A profile: families, buckets and classes that fit together.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::Surroundings;
+use super::buckets::buckets;
+use super::class::{class, identifier};
+use crate::classes::{Arbiter, Bucket, Cell, Classes, Family, PolicyClass, policy};
+use crate::field::{Field, Section};
+use crate::suggest::did_you_mean;
+
+pub(super) const PROFILE: &[&str] =
+    &["default_policy_family", "uncached_isl_buckets", "policy_classes", "arbiter"];
+
+const ARBITERS: [(&str, Arbiter); 2] = [("drr", Arbiter::Drr), ("share", Arbiter::Share)];
+
+/// A profile while its file is read: it knows where the settings stand that need something of the pool.
+pub(in crate::classes) struct Profile<'a> {
+    pub(in crate::classes) classes: Classes,
+    /// `prefill_busy_threshold_frac` of the classes that state it.
+    fractions: Vec<Field<'a>>,
+    /// `cached_token_queue_limit_per_worker` of the classes that state it.
+    cached_limits: Vec<Field<'a>>,
+}
+
+impl Profile<'_> {
+    /// Says which settings cannot act in such a pool.
+    pub(super) fn check(&self, around: &Surroundings) {
+        if !around.states_batch {
+            for field in &self.fractions {
+                field.wrong::<()>(
+                    "cannot act: no worker of the pool states its batch size; state batch_tokens (vLLM's \
+                     --max-num-batched-tokens) in the upstreams, or use prefill_busy_threshold",
+                );
+            }
+        }
+        if !around.has_index {
+            for field in &self.cached_limits {
+                field.wrong::<()>(
+                    "cannot act: without an index of prefixes no tokens are known to be cached; add prefix_index: {} to \
+                     the pool, or remove the limit",
+                );
+            }
+        }
+    }
+}
+
+/// A class, and where it stands.
+struct Listed<'a> {
+    section: Section<'a>,
+    class: PolicyClass,
+}
+
+pub(super) fn profile<'a>(section: &Section<'a>, file: &Path) -> Option<Profile<'a>> {
+    let missing = Suggestions::of(section);
+    let default_family =
+        section.required("default_policy_family", &missing.default_family, |field| {
+            identifier(field.clone()).map(|name| (name, field))
+        });
+    let buckets = section.required("uncached_isl_buckets", &missing.buckets, buckets);
+    let arbiter = section.or("arbiter", Arbiter::Drr, |field| field.one_of(&ARBITERS));
+    let listed = section.required("policy_classes", "the classes, at least one", |field| {
+        let listed = classes(field.clone(), buckets.as_deref())?;
+        Some((field, listed))
+    });
+    let (field, listed) = listed?;
+    let families = families(&field, &listed, buckets.as_deref()?)?;
+    let (default_family, default_field) = default_family?;
+    let Some(default) = families.iter().position(|family| family.name == default_family) else {
+        let guess = did_you_mean(&default_family, families.iter().map(|family| &*family.name));
+        return default_field.wrong(format!("no class is of the family {default_family:?}{guess}"));
+    };
+    let first_cell = families[default].cells[0];
+    let stated = |name: &str| listed.iter().filter_map(|it| it.section.stated(name)).collect();
+    let fractions = stated("prefill_busy_threshold_frac");
+    let cached_limits = stated("cached_token_queue_limit_per_worker");
+    let classes: Vec<PolicyClass> = listed.into_iter().map(|listed| listed.class).collect();
+    let arbiter = arbiter?;
+    let policy = match policy(arbiter, &classes, first_cell) {
+        Ok(policy) => policy,
+        Err(error) => {
+            // The tree's path begins with `drr.classes[1]`, the file's with `policy_classes[1]`.
+            let path = error.field.split_once(".classes").map_or("", |(_, rest)| rest);
+            return field.wrong_below(path, error.problem.to_string());
+        }
+    };
+    let file = file.to_owned();
+    let buckets = buckets?;
+    let classes =
+        Classes { file, arbiter, default_family: default, buckets, families, classes, policy };
+    Some(Profile { classes, fractions, cached_limits })
+}
+
+fn classes<'a>(field: Field<'a>, buckets: Option<&[Bucket]>) -> Option<Vec<Listed<'a>>> {
+    let mut names = BTreeMap::new();
+    let mut read = |field: Field<'a>| {
+        let line = field.node.place.line;
+        let section = field.section(super::class::CLASS)?;
+        let class = class(&section, buckets)?;
+        match names.insert(class.name.clone(), line) {
+            None => Some(Listed { section, class }),
+            Some(first) => {
+                let message =
+                    format!("another class is called {:?}, on line {first}", class.name.as_str());
+                section.stated("name")?.wrong(message)
+            }
+        }
+    };
+    let all: Vec<_> = field.list()?.into_iter().map(&mut read).collect();
+    all.into_iter().collect()
+}
+
+/// The families that the classes name, with a class for every bucket each.
+fn families(field: &Field<'_>, listed: &[Listed<'_>], buckets: &[Bucket]) -> Option<Vec<Family>> {
+    let mut families: Vec<(String, Vec<Option<usize>>)> = Vec::new();
+    let mut fits = true;
+    for (i, Listed { section, class }) in listed.iter().enumerate() {
+        let Some(Cell { family, bucket }) = &class.cell else { continue };
+        let known = families.iter().position(|(name, _)| name == family);
+        let at = known.unwrap_or_else(|| {
+            families.push((family.clone(), vec![None; buckets.len()]));
+            families.len() - 1
+        });
+        let column = buckets.iter().position(|known| known.name == *bucket)?;
+        if let Some(first) = families[at].1[column].replace(i) {
+            let Listed { section: other, class } = &listed[first];
+            fits = false;
+            section.field.wrong::<()>(format!(
+                "the class {:?} on line {} is of the family {family:?} and the bucket {bucket:?} already: name another \
+                 bucket, or remove one of them",
+                class.name.as_str(),
+                other.field.node.place.line,
+            ));
+        }
+    }
+    for Listed { section, class } in listed.iter().filter(|listed| listed.class.cell.is_none()) {
+        if families.iter().any(|(name, _)| name == class.name.as_str()) {
+            fits = false;
+            section.stated("name")?.wrong::<()>(format!(
+                "{:?} is a family too, so that a request which names it could mean either: rename the class, or give it a \
+                 policy_family and a cache_bucket",
+                class.name.as_str()
+            ));
+        }
+    }
+    for (family, cells) in &families {
+        for (bucket, _) in buckets.iter().zip(cells).filter(|(_, cell)| cell.is_none()) {
+            fits = false;
+            field.wrong::<()>(format!(
+                "no class is of the family {family:?} and the bucket {0:?}: add one with policy_family: {family} and \
+                 cache_bucket: {0}",
+                bucket.name
+            ));
+        }
+    }
+    let whole = |(name, cells): (String, Vec<Option<usize>>)| {
+        Some(Family { name, cells: cells.into_iter().collect::<Option<_>>()? })
+    };
+    fits.then(|| families.into_iter().map(whole).collect()).flatten()
+}
+
+/// What a profile could add where it lacks its family or its buckets: names that its classes use.
+struct Suggestions {
+    default_family: String,
+    buckets: String,
+}
+
+impl Suggestions {
+    fn of(section: &Section<'_>) -> Self {
+        let classes = section.stated("policy_classes");
+        let texts = |name: &str| {
+            let mut texts: Vec<&str> = Vec::new();
+            for class in classes.iter().flat_map(|field| field.elements()) {
+                let entries = class.entries().unwrap_or_default();
+                let found = entries.iter().find(|(entry, _)| entry.name == name);
+                let text = found.and_then(|(_, field)| field.scalar());
+                texts.extend(text.filter(|text| !texts.contains(text)));
+            }
+            texts
+        };
+        let family = texts("policy_family").first().copied().unwrap_or("standard");
+        let mut names = texts("cache_bucket");
+        if names.is_empty() {
+            names = vec!["any"];
+        }
+        // Dynamo's sample has its second floor at 3072 tokens.
+        let bucket = |(i, name)| format!("{{min_tokens: {}, bucket: {name}}}", 3072 * i);
+        let listed = names.into_iter().enumerate().map(bucket).collect::<Vec<_>>().join(", ");
+        Self {
+            default_family: format!(
+                "the family of requests that name none; add default_policy_family: {family}"
+            ),
+            buckets: format!(
+                "from how many uncached tokens on a request is in which bucket; add uncached_isl_buckets: [{listed}] with \
+                 floors that suit you"
+            ),
+        }
+    }
+}
