@@ -25,7 +25,7 @@ pub(super) struct Slots {
 /// Reads `slots` and `slots_max`.
 pub(super) fn slots(section: &Section<'_>) -> Option<Slots> {
     let mut is_auto = false;
-    let stated = section.optional("slots", |field| match field.plain() {
+    let stated = section.optional("slots", |field| match field.scalar() {
         Some("auto") => {
             is_auto = true;
             Some(defaults::AUTO_SLOTS_FIRST)

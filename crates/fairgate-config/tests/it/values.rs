@@ -86,7 +86,7 @@ listen: 127.0.0.1:7000
 data_dir: data
 journal: {}
 upstreams: [{name: sim, url: http://127.0.0.1:4567, slots: 8, dialects: [openai, anthropic]}]
-pools: [{name: sim, models: [sim], workers: [sim]}]
+pools: [{name: sim, models: [sim], workers: [sim], capacity: 8}]
 ";
     let listen = "127.0.0.1:7000".parse().expect("an address");
     let url = "http://127.0.0.1:4567/".parse().expect("a URL");

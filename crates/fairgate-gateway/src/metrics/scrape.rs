@@ -73,6 +73,9 @@ struct Seen {
     tenant_bound: Family<TenantLabels, Gauge>,
     worker_up: Family<WorkerLabels, Gauge>,
     worker_in_flight: Family<WorkerLabels, Gauge>,
+    worker_slots: Family<WorkerLabels, Gauge>,
+    engine_running: Family<WorkerLabels, Gauge>,
+    engine_waiting: Family<WorkerLabels, Gauge>,
     classes: Classes,
 }
 
@@ -177,6 +180,13 @@ impl Seen {
         let labels = WorkerLabels { pool: pool.clone(), worker: worker.name };
         self.worker_up.get_or_create(&labels).set(i64::from(worker.state == "up"));
         self.worker_in_flight.get_or_create(&labels).set(whole(worker.in_flight));
+        if let Some(slots) = worker.slots {
+            self.worker_slots.get_or_create(&labels).set(whole(slots));
+        }
+        if let Some(engine) = worker.engine {
+            self.engine_running.get_or_create(&labels).set(whole(engine.running));
+            self.engine_waiting.get_or_create(&labels).set(whole(engine.waiting));
+        }
     }
 
     fn register_in(self, to: &mut Registry) {
@@ -224,6 +234,12 @@ impl Seen {
         to.register("worker_up", "Whether the worker takes requests", self.worker_up);
         let help = "How many requests are in flight on the worker";
         to.register_with_unit("worker_in_flight", help, requests(), self.worker_in_flight);
+        let help = "How many requests the worker takes at once; absent where it is any number";
+        to.register("worker_slots", help, self.worker_slots);
+        let help = "Requests that the worker's engine works on, as it says";
+        to.register_with_unit("engine_running", help, requests(), self.engine_running);
+        let help = "Requests in the own queue of the worker's engine, as it says";
+        to.register_with_unit("engine_waiting", help, requests(), self.engine_waiting);
         self.classes.register_in(to);
     }
 }

@@ -225,6 +225,7 @@ async fn metrics_show_the_pools_and_name_tenants_to_the_admin_only() {
         r#"fairgate_journal_events_lost_total{pool="sim"} 0"#,
         r#"fairgate_journal_writing{pool="sim"} 1"#,
         r#"fairgate_worker_up{pool="sim",worker="sim"} 1"#,
+        r#"fairgate_worker_slots{pool="sim",worker="sim"} 8"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
