@@ -377,8 +377,6 @@ pub struct PoolConfig {
 pub struct PrefixIndexConfig {
     /// Who shares prefixes (default: the whole pool, as engines do).
     pub scope: PrefixScope,
-    /// The tokens of a block, the unit in which prefixes are compared (default 64).
-    pub block_tokens: u64,
     /// How many tokens the cache of one worker holds, each of its ranks (default 1 000 000).
     pub cache_tokens: u64,
     /// The most memory that the index takes, in bytes (default 256 MiB).

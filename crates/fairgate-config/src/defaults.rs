@@ -78,7 +78,6 @@ pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;
 
 pub(crate) const PREFIX_INDEX: PrefixIndexConfig = PrefixIndexConfig {
     scope: PrefixScope::Pool,
-    block_tokens: 64,
     cache_tokens: 1_000_000,
     memory_bytes_max: 256 << 20,
 };

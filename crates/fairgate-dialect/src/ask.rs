@@ -194,10 +194,10 @@ impl Ask {
     }
 
     /// The value of one of these members, as it stands in the body.
-    pub(crate) fn other_value<'a>(&self, body: &'a [u8], number: usize) -> Option<&'a [u8]> {
+    pub fn other_value<'a>(&self, body: &'a [u8], number: usize) -> Option<&'a [u8]> {
         let member = self.places.others.get(number)?;
         let rest = body.get(member.key.inner.end + 1..member.end)?;
-        rest.trim_ascii_start().strip_prefix(b":")
+        Some(rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start())
     }
 
     /// The most output tokens of each answer under this cap: what the caller allows where that is less, and never so

@@ -44,7 +44,7 @@ pub(crate) use self::streamed::Streamed;
 use self::answer::Answer;
 use self::passage::{Arrival, In, Passage};
 use self::send::{Payload, Sent};
-use self::stage::Accepted;
+use self::stage::{Accepted, Terms};
 use crate::app::App;
 use crate::refusal::{self, Refusal};
 use crate::reply::{Reply, ReplyBody, whole};
@@ -113,10 +113,13 @@ async fn accept(
     let behind = continued::tokens_behind(&app, &routed.arrival().caller, &routed.ask, limits)?;
     let expected = cost::expect(&routed, &body.bytes, setup.tokens).await;
     let expected = expected.with_more_input(behind);
-    let usual = cost::estimate(setup.weights, expected);
+    let prefix = cost::look_up_prefix(&routed, &model.config, &body.bytes, expected.input);
+    let cached = cost::most_cached(&setup, &chosen, route.dialect(), prefix.as_deref());
+    let usual = cost::estimate(setup.weights, expected, cached);
     let estimate = routed.pool.occupation.expected(&routed.arrival().caller.tenant, usual);
-    let class = setup.class(chosen.class.as_deref());
-    let accepted = routed.accept(expected, estimate, class);
+    let uncached = expected.input.saturating_sub(cached);
+    let class = setup.class(chosen.class.as_deref(), uncached);
+    let accepted = routed.accept(Terms { expected, estimate, class, prefix });
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::look(&accepted)).await?,
         false => None,

@@ -351,20 +351,16 @@ fn shared(
 }
 
 fn prefix_index(field: Field<'_>) -> Option<PrefixIndexConfig> {
-    let section = field.section(&["scope", "block_tokens", "cache_tokens", "memory_max"])?;
+    let section = field.section(&["scope", "cache_tokens", "memory_max"])?;
     let default = defaults::PREFIX_INDEX;
     let scopes = [("pool", PrefixScope::Pool), ("tenant", PrefixScope::Tenant)];
     let scope = section.or("scope", default.scope, |field| field.one_of(&scopes));
-    let block_tokens =
-        section.or("block_tokens", default.block_tokens, |field| field.integer(1..=4096));
-    let cache_tokens = section.or("cache_tokens", default.cache_tokens, |field| {
-        field.integer(block_tokens.unwrap_or(1)..=1_000_000_000)
-    });
+    let cache_tokens =
+        section.or("cache_tokens", default.cache_tokens, |field| field.integer(64..=1_000_000_000));
     let memory_bytes_max =
         section.or("memory_max", default.memory_bytes_max, |field| field.size(1 << 20..=1 << 40));
     Some(PrefixIndexConfig {
         scope: scope?,
-        block_tokens: block_tokens?,
         cache_tokens: cache_tokens?,
         memory_bytes_max: memory_bytes_max?,
     })

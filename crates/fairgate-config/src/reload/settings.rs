@@ -357,13 +357,12 @@ fn class_settings(list: &mut List<'_>, classes: &Classes) {
 }
 
 fn prefix_settings(list: &mut List<'_>, index: PrefixIndexConfig) {
-    let PrefixIndexConfig { scope, block_tokens, cache_tokens, memory_bytes_max } = index;
+    let PrefixIndexConfig { scope, cache_tokens, memory_bytes_max } = index;
     let scope = match scope {
         PrefixScope::Pool => "pool",
         PrefixScope::Tenant => "tenant",
     };
     list.live("prefix_index.scope", scope);
-    list.live("prefix_index.block_tokens", block_tokens);
     list.live("prefix_index.cache_tokens", cache_tokens);
     list.live("prefix_index.memory_max", format_size(memory_bytes_max));
 }

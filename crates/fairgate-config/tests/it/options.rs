@@ -122,7 +122,6 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].cost.tokenizer", "o200k"),
     ("pools[].prefix_index", "{}"),
     ("pools[].prefix_index.scope", "tenant"),
-    ("pools[].prefix_index.block_tokens", "16"),
     ("pools[].prefix_index.cache_tokens", "500000"),
     ("pools[].prefix_index.memory_max", "64MiB"),
     ("pools[].observe", "false"),

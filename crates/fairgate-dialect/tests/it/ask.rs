@@ -252,6 +252,18 @@ fn only_the_bytes_of_changed_fields_change() {
 }
 
 #[test]
+fn other_members_have_values() {
+    let body = br#"{"model":"m", "a b" :  {"x": 1} ,"messages":[],"z":null}"#;
+    let ask = Ask::read(CHAT, body).unwrap();
+    let values = ask.other_members(body).map(|(number, name)| {
+        let value = ask.other_value(body, number).unwrap();
+        (name.into_owned(), std::str::from_utf8(value).unwrap())
+    });
+    let values: Vec<_> = values.filter(|(name, _)| name != "messages").collect();
+    assert_eq!(values, [("a b".to_owned(), r#"{"x": 1}"#), ("z".to_owned(), "null")]);
+}
+
+#[test]
 fn a_cache_salt_is_put_in_front() {
     let changes = Changes { cache_salt: Some("a\"b"), ..Changes::default() };
     assert_eq!(

@@ -88,7 +88,8 @@ impl Answer {
         let worker = match passage.in_flight() {
             Some(mut in_flight) => {
                 if class == StatusClass::Success {
-                    let (route, input) = (in_flight.arrival().route, in_flight.expected.input);
+                    let (route, input) =
+                        (in_flight.arrival().route, in_flight.terms.expected.input);
                     let meter = Meter::new(route, framing, hide_usage, input);
                     in_flight.flight.meter = Some(meter);
                 }

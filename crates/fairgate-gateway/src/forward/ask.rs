@@ -6,7 +6,7 @@ use fairgate_dialect::{Dialect, Route};
 use http::{HeaderMap, HeaderName};
 
 use super::passage::Arrival;
-use super::stage::Routed;
+use super::stage::Accepted;
 use crate::identity::Caller;
 use crate::pools::Setup;
 use crate::refusal::{self, Refusal};
@@ -58,23 +58,18 @@ pub(super) fn check_model(
 
 /// Who the core takes the request to belong to. What clients name themselves is handed on only where the policy shares
 /// by it. Without such names this costs a reference count: who the caller is was put together when its key was read.
-pub(super) fn attributes(
-    arrival: &Arrival,
-    routed: &Routed,
-    setup: &Setup,
-    class: Option<&str>,
-) -> Attributes {
+pub(super) fn attributes(arrival: &Arrival, accepted: &Accepted, setup: &Setup) -> Attributes {
     let caller = &arrival.caller;
-    let class = class.filter(|_| setup.by_class);
+    let class = accepted.terms.class.as_deref();
     let flow = |by, name: &Option<Box<str>>, shared_by| match (name, shared_by) {
         (Some(name), true) => {
             let max = arrival.app.config.load().limits.names_per_key_max;
-            Some(Box::from(routed.pool.names.flow(&caller.key, by, name, max)))
+            Some(Box::from(accepted.pool.names.flow(&caller.key, by, name, max)))
         }
         _ => None,
     };
-    let agent: Option<Box<str>> = flow(Attribute::Agent, &routed.agent, setup.by_agent);
-    let session: Option<Box<str>> = flow(Attribute::Session, &routed.session, setup.by_session);
+    let agent: Option<Box<str>> = flow(Attribute::Agent, &accepted.agent, setup.by_agent);
+    let session: Option<Box<str>> = flow(Attribute::Session, &accepted.session, setup.by_session);
     if class.is_none() && agent.is_none() && session.is_none() {
         return caller.attributes.clone();
     }

@@ -44,7 +44,7 @@ impl Bill {
             return Self::default();
         }
         let setup = accepted.pool.setup();
-        let (usage, source) = used(accepted.expected, flight, end.used);
+        let (usage, source) = used(accepted.terms.expected, flight, end.used);
         let metered = setup.weights.charge(usage);
         let held = flight.held();
         let now = Instant::now();

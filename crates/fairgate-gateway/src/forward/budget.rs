@@ -44,7 +44,7 @@ pub(super) async fn look(accepted: &In<'_, Accepted>) -> Result<Option<u64>, Ref
             limit: spent.limit,
             used: spent.used,
             reserved: spent.reserved,
-            wanted: accepted.estimate.max(1),
+            wanted: accepted.terms.estimate.max(1),
             resets_at: spent.resets_at,
         };
         let currency = arrival.app.config.load().prices.currency();
@@ -152,7 +152,7 @@ fn most(accepted: &Accepted, cap: Option<u64>) -> Usage {
     let ask = &accepted.ask;
     let output = match cap.or(ask.max_tokens) {
         Some(each) => each.saturating_mul(ask.choices),
-        None => accepted.expected.output,
+        None => accepted.terms.expected.output,
     };
-    Usage { input: accepted.expected.input_max, cached: 0, output }
+    Usage { input: accepted.terms.expected.input_max, cached: 0, output }
 }

@@ -47,7 +47,7 @@ pub(super) fn chosen(
 ) -> Result<Chosen, Refusal> {
     let hints = ask.hints(body)?;
     let named_class = first_named(headers, [&CLASS, &DYNAMO_CLASS])?;
-    let class = class(rights, &setup.class_names, named_class)?;
+    let class = class(rights, &setup.class_names, setup.config.classes.is_some(), named_class)?;
     let priority = stated_priority(headers)?.or(hints.priority);
     let taints = match headers.contains_key(&REQUIRES) {
         true => required_taints(headers)?,
@@ -62,10 +62,12 @@ pub(super) fn chosen(
 }
 
 /// The class or family that a request goes by: the one that it names, if the key may use it; else the first of the key's
-/// list; else none, which is the policy's default. `of_policy` is what the pool's policy has.
+/// list; else none, which is the policy's default. `of_policy` is what the pool's policy has. With a policy file (`of_file`)
+/// a name that the file does not have stands for the default too, as in Dynamo, if the key has no list.
 fn class(
     rights: &Rights,
     of_policy: &[Box<str>],
+    of_file: bool,
     named: Option<Box<str>>,
 ) -> Result<Option<Box<str>>, Refusal> {
     let list = rights.classes.as_deref();
@@ -78,6 +80,7 @@ fn class(
     };
     match allowed.contains(&&*name) {
         true => Ok(Some(name)),
+        false if of_file && list.is_none() => Ok(None),
         false => Err(refusal::forbidden_class(&name, &allowed)),
     }
 }
@@ -176,7 +179,7 @@ mod tests {
             ..Rights::default()
         };
         let ask = |rights: &Rights, name: Option<&str>| {
-            code(class(rights, &policy, name.map(Into::into)))
+            code(class(rights, &policy, false, name.map(Into::into)))
                 .map(|class| class.map(String::from).unwrap_or_default())
         };
         let forbidden = Err("class_not_allowed");
@@ -184,6 +187,7 @@ mod tests {
         assert_eq!(ask(&all, None), Ok(String::new()));
         assert_eq!(ask(&all, Some("batch")), Ok("batch".into()));
         assert_eq!(ask(&all, Some("premium")), forbidden);
+        assert_eq!(code(class(&all, &policy, true, Some("premium".into()))), Ok(None));
         let batch = listed(&["batch", "elsewhere"]);
         assert_eq!(ask(&batch, None), Ok("batch".into()));
         assert_eq!(ask(&batch, Some("elsewhere")), Ok("elsewhere".into()));

@@ -15,7 +15,7 @@ use super::passage::{Arrival, End};
 use super::settlement::Flown;
 use super::stage::{Accepted, Routed};
 use crate::in_flight::OneInFlight;
-use crate::pools::{PoolHandle, Worker};
+use crate::pools::{PoolHandle, SentPrompt, Worker};
 use crate::upstream::{Blame, Epoch, Ticket};
 
 /// An attempt that has its slot.
@@ -27,6 +27,8 @@ pub(super) struct Flight {
     sent: Sent,
     /// How it stood with the provider's account when it was sent.
     pub(super) ticket: Option<Ticket>,
+    /// That its prompt was sent, where the pool has an index of prefixes.
+    pub(super) prompt: Option<SentPrompt>,
     /// What measures the answer, once a good one has begun.
     pub(super) meter: Option<Meter>,
     /// When the first token came, counted from the request's arrival.
@@ -68,6 +70,7 @@ impl Flight {
             epoch,
             sent: Sent::No,
             ticket: None,
+            prompt: None,
             meter: None,
             first_token: None,
             since: Instant::now(),
@@ -161,6 +164,7 @@ impl Flight {
         let Arrival { app, caller, .. } = arrival;
         let bill = Bill::of(&caller.tenant, accepted, &self, end);
         continued::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
+        self.learn_cached(accepted);
         let upstream = &self.worker.upstream.config;
         let (money, price) = self.asked_for(arrival, accepted, bill.usage);
         if bill.source() != UsageSource::None {
@@ -180,6 +184,15 @@ impl Flight {
         self.give_slot_back(arrival, &accepted.pool, end, &bill);
         learn(&caller.tenant, accepted, end);
         flown
+    }
+
+    /// Learns from what the answer says was cached of its prompt, where it does.
+    fn learn_cached(&self, accepted: &Accepted) {
+        let (Some(prompt), Some(prefix)) = (&self.prompt, &accepted.terms.prefix) else { return };
+        if let Some(meter) = self.meter.as_ref().filter(|meter| meter.says_cached()) {
+            let Usage { input, cached, .. } = meter.measured().usage;
+            prompt.answered(prefix, input, cached);
+        }
     }
 
     /// What the provider asks for it, and the id of the price. Nothing, where it was not taken on or has no price.

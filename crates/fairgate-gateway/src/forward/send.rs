@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::Changes;
@@ -81,6 +82,7 @@ pub(super) async fn send(
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
         let quota = cost::quota(&in_flight, output.cap);
+        in_flight.prompt_is_sent();
         in_flight.flight.sent(&payload.model.pool.name, output.brownout, quota);
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
@@ -242,16 +244,17 @@ fn submit(
     again: &Again,
 ) -> Submit {
     let arrival = queued.arrival();
-    let setup = queued.pool.setup();
+    let (setup, terms) = (queued.pool.setup(), &queued.terms);
     let priority = match (&again.after, tried) {
         (Some(_), _) => NOT_TAKEN_PRIORITY,
         (None, []) => payload.chosen.priority,
         (None, _) => RETRY_PRIORITY,
     };
     Submit {
-        attributes: ask::attributes(arrival, queued, &setup, payload.chosen.class.as_deref()),
-        cost: Some(Tokens(queued.estimate.max(1))),
-        input: Some(Tokens(queued.expected.input.max(1))),
+        attributes: ask::attributes(arrival, queued, &setup),
+        cost: Some(Tokens(terms.estimate.max(1))),
+        input: Some(Tokens(terms.expected.input.max(1))),
+        cached: terms.prefix.as_ref().map(|prefix| prefix.cached.clone()).unwrap_or_default(),
         priority,
         pin: payload.chosen.pin.clone(),
         requires: payload.chosen.requires.clone(),
@@ -291,12 +294,13 @@ fn outgoing(
     let upstream = &in_flight.flight.worker.upstream.config;
     let theirs = upstream.model_name(model);
     let bytes = payload.body.bytes.clone();
-    let strip = rules::stripped_fields(&upstream.fields, ask, &bytes);
+    let mut strip = rules::stripped_fields(&upstream.fields, ask, &bytes);
+    let cache_salt = cache_salt(in_flight, &bytes, &mut strip);
     let changes = Changes {
         model: (theirs != model.name).then_some(theirs),
         max_tokens: cap,
         ask_usage,
-        cache_salt: None,
+        cache_salt: cache_salt.as_deref(),
         strip: &strip,
     };
     let body = ask.changed(route, bytes, changes);
@@ -306,4 +310,26 @@ fn outgoing(
     let path = payload.path.clone();
     let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)
+}
+
+/// The salt that keeps a tenant's prompts apart in the cache of an own worker, where the pool's index does. It takes the place
+/// of the client's own, which is part of it. Providers know no such field, and have their own ways.
+fn cache_salt(
+    in_flight: &In<'_, InFlight>,
+    body: &Bytes,
+    strip: &mut Vec<usize>,
+) -> Option<String> {
+    let index = in_flight.pool.caches.index()?;
+    if in_flight.flight.worker.upstream.account.is_some() {
+        return None;
+    }
+    let ask = &in_flight.ask;
+    let own = ask.other_members(body).filter(|(_, name)| name == "cache_salt");
+    let own: Vec<usize> = own.map(|(number, _)| number).collect();
+    let value = own.last().and_then(|&number| ask.other_value(body, number)).unwrap_or_default();
+    let salt = index.salt(&in_flight.arrival().caller.tenant, value)?;
+    strip.extend(own);
+    strip.sort_unstable();
+    strip.dedup();
+    Some(salt)
 }

@@ -30,7 +30,7 @@ impl Flown {
         let Arrival { app, caller, .. } = arrival;
         let charged = self.bill.charged;
         if let Some(counted) = stage.counted() {
-            app.limits.settle(caller, counted.estimate, charged, Instant::now());
+            app.limits.settle(caller, counted.terms.estimate, charged, Instant::now());
         }
         app.metrics.ended(Ended {
             pool: stage.pool_name(),
@@ -104,12 +104,12 @@ impl Flown {
 
 /// In charged tokens; 0 before there is an estimate.
 fn estimate(stage: &Stage) -> u64 {
-    stage.accepted().map_or(0, |accepted| accepted.estimate)
+    stage.accepted().map_or(0, |accepted| accepted.terms.estimate)
 }
 
 /// The policy class; none before it is known, and where the policy has no classes.
 fn class(stage: &Stage) -> Option<&str> {
-    stage.accepted().and_then(|accepted| accepted.class.as_deref())
+    stage.accepted().and_then(|accepted| accepted.terms.class.as_deref())
 }
 
 /// What the API, the log and the metrics call it.

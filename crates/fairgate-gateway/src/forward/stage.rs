@@ -17,7 +17,7 @@ use fairgate_dialect::Ask;
 use fairgate_dialect::estimate::Expected;
 
 use super::flight::Flight;
-use crate::pools::PoolHandle;
+use crate::pools::{PoolHandle, Prefix};
 
 /// Where a request is on its way.
 #[expect(clippy::large_enum_variant, reason = "it is inside the guard's own box")]
@@ -51,11 +51,18 @@ pub(super) struct Routed {
 /// The request is valid and its cost is estimated. Budgets and limits may still refuse it.
 pub(super) struct Accepted {
     routed: Routed,
+    pub(super) terms: Terms,
+}
+
+/// On what terms a request is submitted. They do not change while it waits.
+pub(super) struct Terms {
     pub(super) expected: Expected,
     /// What is expected, in charged tokens.
     pub(super) estimate: u64,
     /// The policy class that it is queued in. `None` where the policy has no classes.
     pub(super) class: Option<Arc<str>>,
+    /// Where its prompt is cached. `None` where nobody knows.
+    pub(super) prefix: Option<Box<Prefix>>,
 }
 
 /// The limits have counted it in, so its end must correct them. Its tokens are being reserved.
@@ -91,13 +98,8 @@ impl Read {
 }
 
 impl Routed {
-    pub(super) fn accepted(
-        self,
-        expected: Expected,
-        estimate: u64,
-        class: Option<Arc<str>>,
-    ) -> Accepted {
-        Accepted { routed: self, expected, estimate, class }
+    pub(super) fn accepted(self, terms: Terms) -> Accepted {
+        Accepted { routed: self, terms }
     }
 }
 

@@ -11,13 +11,14 @@ use fairgate_dialect::estimate::{Estimator, Table, Weights};
 use fairgate_runtime::Gate;
 
 use super::names::Names;
+use super::prefixes::Caches;
 use super::reporter::Reporter;
 use super::roster::WorkerSource;
 use super::spending::Spending;
 use super::traits;
 use crate::in_flight::InFlight;
 use crate::occupation::Occupation;
-use crate::upstream::{EngineHook, EngineSight, Standing, Upstream};
+use crate::upstream::{EngineSight, Standing, Upstream};
 
 /// One pool at work.
 pub struct PoolHandle {
@@ -34,17 +35,8 @@ pub struct PoolHandle {
     pub(crate) spending: Spending,
     /// Tells it what is observed of its workers.
     pub(crate) reporter: Arc<Reporter>,
-    /// Who believes something of its workers' caches.
-    pub(crate) engine_hook: Arc<dyn EngineHook>,
-}
-
-/// Believes nothing of caches.
-pub(super) struct NoCaches;
-
-impl EngineHook for NoCaches {
-    fn restarted(&self, _worker: &str) {}
-    fn cache_holds(&self, _worker: &str, _tokens: u64) {}
-    fn gone(&self, _worker: &str) {}
+    /// What its workers' caches are believed to hold.
+    pub(crate) caches: Arc<Caches>,
 }
 
 /// What a reload may change about a pool.
@@ -58,13 +50,14 @@ pub(crate) struct Setup {
     pub(crate) by_agent: bool,
     pub(crate) by_session: bool,
     pub(crate) by_class: bool,
-    /// The classes that the policy names, sorted.
+    /// The classes and families that a request may name, sorted.
     pub(crate) class_names: Vec<Box<str>>,
     /// Whether any of its workers has a provider with limits behind it.
     pub(crate) is_hosted: bool,
     /// Whether any of its workers is of a higher tier than its own ones.
     pub(crate) has_hosted_tier: bool,
-    /// Whether the core is told of first tokens: only where a class counts what is in prefill.
+    /// Whether the core is told of first tokens: where a class counts what is in prefill, and where an index says how much of
+    /// a request is prefill at all.
     ///
     /// Elsewhere it is not, so that a worker's "prefill" is the input of all that is in flight on it, and a request is placed
     /// where the fewest tokens are in flight. Were first tokens told, a worker with many long answers under way would
@@ -181,15 +174,21 @@ impl Setup {
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),
             by_class: shares(Attribute::Class),
-            class_names: traits::class_names(&config.policy),
-            tells_first_token: traits::counts_prefill(&config.policy),
+            class_names: class_names(&config),
+            tells_first_token: traits::counts_prefill(&config.policy)
+                || config.prefix_index.is_some(),
             config,
         }
     }
 
-    /// The class that a request is queued in which names this one, or none. `None` where the policy has no classes.
-    pub(crate) fn class(&self, named: Option<&str>) -> Option<Arc<str>> {
-        if self.by_class { traits::class_of(&self.config.policy, named) } else { None }
+    /// The class that a request is queued in which names this class or family, or none, and has so many uncached input
+    /// tokens. `None` where the policy has no classes.
+    pub(crate) fn class(&self, named: Option<&str>, uncached_tokens: u64) -> Option<Arc<str>> {
+        match &self.config.classes {
+            Some(classes) => Some(classes.resolve(named, uncached_tokens).class.as_str().into()),
+            None if self.by_class => traits::class_of(&self.config.policy, named),
+            None => None,
+        }
     }
 
     /// The worker of that name.
@@ -228,6 +227,15 @@ impl Setup {
             self.workers.iter().filter(fit).map(|worker| (&*worker.upstream.name).into()).collect(),
         )
     }
+}
+
+/// What a request may name: the families and explicit classes of a policy file, else the classes of the tree.
+fn class_names(config: &PoolConfig) -> Vec<Box<str>> {
+    let Some(classes) = &config.classes else { return traits::class_names(&config.policy) };
+    let explicit = classes.explicit().map(|class| class.as_str().into());
+    let mut names: Vec<Box<str>> = classes.families().map(Into::into).chain(explicit).collect();
+    names.sort_unstable();
+    names
 }
 
 impl PoolHandle {

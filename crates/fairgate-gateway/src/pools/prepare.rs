@@ -14,8 +14,9 @@ use fairgate_runtime::Gate;
 use tokio::sync::OwnedMutexGuard;
 
 use super::gates;
-use super::handle::{NoCaches, PoolHandle, Setup, Worker};
+use super::handle::{PoolHandle, Setup, Worker};
 use super::names::Names;
+use super::prefixes::Caches;
 use super::remembered;
 use super::reporter::Reporter;
 use super::roster::Roster;
@@ -214,7 +215,7 @@ impl Pools {
                 let employer = Employer {
                     pool: pool.name.clone(),
                     reporter: pool.reporter.clone(),
-                    hook: pool.engine_hook.clone(),
+                    hook: pool.caches.clone(),
                     in_flight: worker.in_flight.clone(),
                     down_wait: pool.setup().config.down_wait,
                 };
@@ -308,6 +309,8 @@ async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHand
     let workers = workers.of(&config, &[]);
     let reporter = Arc::new(Reporter::start(gate.clone(), &config));
     reporter.employ(&workers, &config);
+    let caches = Arc::new(Caches::default());
+    caches.employ(config.prefix_index, workers.iter().map(|worker| &worker.upstream.name));
     if workers.is_empty() {
         name_a_worker(&gate).await;
     }
@@ -323,7 +326,7 @@ async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHand
         occupation: Occupation::default(),
         spending: Spending::default(),
         reporter,
-        engine_hook: Arc::new(NoCaches),
+        caches,
     }
 }
 
@@ -383,6 +386,8 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, workers: Workers<'_>,
         .collect();
     leaving.iter().for_each(|worker| pool.reporter.departs(worker));
     pool.reporter.employ(&next.workers, &next.config);
+    let names = next.workers.iter().map(|worker| &worker.upstream.name);
+    pool.caches.employ(next.config.prefix_index, names);
     // What was being told of the workers from before is told by then, so that nobody comes back who is gone.
     pool.reporter.pause().await;
     for worker in &next.workers {
@@ -406,7 +411,6 @@ async fn dismiss(pool: Arc<PoolHandle>, worker: Arc<Worker>, removal: Removal) {
         Removal::Now => WorkerState::Gone,
     };
     let _ = pool.gate.worker(turned(&worker, first)).await;
-    pool.engine_hook.gone(&worker.upstream.name);
     tokio::spawn(async move {
         worker.in_flight.none().await;
         // It may have been taken on again in the meantime.

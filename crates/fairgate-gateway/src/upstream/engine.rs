@@ -23,8 +23,6 @@ pub(crate) trait EngineHook: Send + Sync {
     fn restarted(&self, worker: &str);
     /// The worker's cache holds so many tokens, over all its ranks. Told when it is first known and when it changes.
     fn cache_holds(&self, worker: &str, tokens: u64);
-    /// The worker takes nothing more, and goes. One of the same name that comes later is another one.
-    fn gone(&self, worker: &str);
 }
 
 /// The engine of one backend.

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fairgate_dialect::Ask;
-use fairgate_dialect::estimate::Expected;
 use fairgate_runtime::Permit;
 use fairgate_store::Outcome;
 
 use super::super::bill::Used;
 use super::super::flight::Flight;
-use super::super::stage::{Accepted, Counted, InFlight, Known, Queued, Read, Routed, Stage};
+use super::super::stage::{Accepted, Counted, InFlight, Known, Queued, Read, Routed, Stage, Terms};
 use super::{Arrival, End, Passage};
 use crate::limits::{self, Limited};
 use crate::pools::{PoolHandle, Worker};
@@ -104,14 +103,9 @@ impl<'p> In<'p, Read> {
 }
 
 impl<'p> In<'p, Routed> {
-    /// It is expected to use this, which is `estimate` in charged tokens, and will be queued in this class.
-    pub(in crate::forward) fn accept(
-        self,
-        expected: Expected,
-        estimate: u64,
-        class: Option<Arc<str>>,
-    ) -> In<'p, Accepted> {
-        self.step_to(|routed| routed.accepted(expected, estimate, class))
+    /// It will be submitted on these terms.
+    pub(in crate::forward) fn accept(self, terms: Terms) -> In<'p, Accepted> {
+        self.step_to(|routed| routed.accepted(terms))
     }
 }
 
@@ -123,7 +117,7 @@ impl<'p> In<'p, Accepted> {
         bytes: u64,
     ) -> Result<(In<'p, Counted>, limits::Queued), Limited> {
         let Arrival { app, caller, .. } = self.arrival();
-        let listed = app.limits.enter(caller, bytes, self.estimate, Instant::now())?;
+        let listed = app.limits.enter(caller, bytes, self.terms.estimate, Instant::now())?;
         Ok((self.step_to(Accepted::counted), listed))
     }
 }
@@ -154,6 +148,14 @@ impl<'p> In<'p, Queued> {
 }
 
 impl<'p> In<'p, InFlight> {
+    /// The request goes to its worker, whose cache will hold its prompt.
+    pub(in crate::forward) fn prompt_is_sent(&mut self) {
+        let InFlight { counted, flight } = &mut **self;
+        if let (Some(prefix), Some(index)) = (&counted.terms.prefix, counted.pool.caches.index()) {
+            flight.prompt = index.sent(&flight.worker.upstream.name, prefix);
+        }
+    }
+
     /// The first token of an answer has come.
     pub(in crate::forward) fn first_token(&mut self) {
         let (arrival, in_flight) = self.parts();

@@ -15,6 +15,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use tempfile::TempDir;
 
+use super::super::stage::Terms;
 use super::super::stage::{Accepted, Counted, Queued, Read, Routed};
 use super::*;
 use crate::gateway::{Gateway, GatewayOptions};
@@ -164,7 +165,7 @@ fn routed(read: In<'_, Read>) -> In<'_, Routed> {
 
 fn accepted(routed: In<'_, Routed>) -> In<'_, Accepted> {
     let expected = Expected { input: INPUT, input_max: INPUT, output: 50, output_max: None };
-    routed.accept(expected, ESTIMATE, None)
+    routed.accept(Terms { expected, estimate: ESTIMATE, class: None, prefix: None })
 }
 
 fn counted(accepted: In<'_, Accepted>) -> In<'_, Counted> {
