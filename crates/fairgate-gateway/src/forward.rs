@@ -107,7 +107,7 @@ async fn accept(
     let setup = model.pool.setup();
     ask::check_model(caller, &setup, route, &ask.model)?;
     rules::check(&setup, route, ask, &body.bytes, &headers)?;
-    let chosen = chosen::chosen(&caller.rights, &setup, &headers, ask, &body.bytes)?;
+    let chosen = Box::new(chosen::chosen(&caller.rights, &setup, &headers, ask, &body.bytes)?);
     let own = ask::own_names(&headers)?;
     let routed = read.route(model.pool.clone(), own.agent, own.session);
     let behind = continued::tokens_behind(&app, &routed.arrival().caller, &routed.ask, limits)?;

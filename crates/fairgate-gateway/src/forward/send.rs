@@ -36,7 +36,8 @@ const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
 /// What a request brings that goes to a worker. Kept only until no other worker may have to be sent the same.
 pub(super) struct Payload {
     pub(super) model: Arc<Model>,
-    pub(super) chosen: Chosen,
+    /// In a box: there are many waiting requests.
+    pub(super) chosen: Box<Chosen>,
     /// The body as it came.
     pub(super) body: Taken,
     pub(super) path: PathAndQuery,
