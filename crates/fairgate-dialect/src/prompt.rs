@@ -85,13 +85,15 @@ impl Ask {
                 None => return false,
             }
         }
-        let mut render = Render { body, tape: &tape, each, members: Vec::new() };
+        let mut render =
+            Render { body, tape: &tape, each, members: Vec::new(), buffer: Vec::new() };
         for id in [&self.previous_response, &self.conversation] {
             render.plain(id.as_deref().unwrap_or_default().as_bytes());
         }
         for (name, at) in fields {
             render.field(name, at);
         }
+        render.flush();
         true
     }
 
@@ -117,7 +119,12 @@ struct Render<'a, F> {
     each: F,
     /// The places of an object's members, for all objects that are being written.
     members: Vec<usize>,
+    /// Short texts that were not given out yet.
+    buffer: Vec<u8>,
 }
+
+/// Shorter texts are given out together: a call for each line of a prompt would take longer than to hash it.
+const BUFFER_BYTES: usize = 4096;
 
 impl<F: FnMut(Piece<'_>)> Render<'_, F> {
     fn field(&mut self, name: &str, at: usize) {
@@ -145,6 +152,7 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
             Kind::String { escaped } => self.string(bytes, escaped),
             Kind::File => {
                 let counted_bytes = bytes.len().min(BLOB_TEXT_BYTES);
+                self.flush();
                 (self.each)(Piece::File { bytes, counted_bytes });
                 self.byte(STRING_END);
             }
@@ -295,8 +303,20 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
     }
 
     fn text(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
+            self.flush();
+        }
+        if bytes.len() > BUFFER_BYTES {
             (self.each)(Piece::Text(bytes));
+        } else {
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.buffer.is_empty() {
+            (self.each)(Piece::Text(&self.buffer));
+            self.buffer.clear();
         }
     }
 }

@@ -71,7 +71,7 @@ impl Tape {
         let start = scanner.at();
         match first {
             b'"' => {
-                let string = scanner.string().ok()?;
+                let string = scanner.known_string();
                 let kind = match scanner.is_file(&string.inner) {
                     true => Kind::File,
                     false => Kind::String { escaped: string.escaped },

@@ -1,4 +1,5 @@
 //! The index as a caller sees it: beside a naive one, on a recorded trace, and case by case.
+#![allow(clippy::unwrap_used)]
 
 mod cases;
 mod mooncake;
