@@ -488,3 +488,44 @@ async fn an_engine_with_too_much_to_do_takes_nothing_new_by_thresholds_that_can_
     house.close().await;
     engine.kill().await;
 }
+
+#[tokio::test]
+async fn a_request_reaches_the_rank_that_it_was_granted_whatever_its_client_says() {
+    let mut engine = Scripted::start().await;
+    let house = house_with(&engine.url(), |config| {
+        config.upstreams[0].slots = Some(1);
+        config.upstreams[0].ranks = 2;
+        config.upstreams[0].taints = vec!["zone-a".into()];
+        config.pools[0].follows_slots = true;
+    })
+    .await;
+    assert_eq!(capacity(&house).await, 2, "a slot for each rank");
+    let addr = house.gateway.addr();
+    let asking = || {
+        let question = chat(&house).header("x-data-parallel-rank", "7");
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let asked = [asking(), asking()];
+    let calls = [engine.call().await, engine.call().await];
+    let rank = |header: Option<&http::HeaderValue>| header.unwrap().to_str().unwrap().to_owned();
+    let header = "x-data-parallel-rank";
+    let mut ranks: Vec<_> =
+        calls.iter().map(|call| rank(call.request.headers().get(header))).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, ["0", "1"]);
+    // One that is added has ranks, taints and slots of its own, or those of the one that it is like.
+    let body = json!({"name": "b", "url": engine.url(), "like": "sim", "slots": 3, "ranks": 4});
+    admin(&house.gateway, Method::POST, WORKERS, body).await;
+    assert_eq!(capacity(&house).await, 14);
+    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let added = &snapshot.workers.unwrap().list[1].said;
+    assert_eq!((added.ranks, added.slots), (Some(4), Some(3)));
+    assert_eq!(added.taints.as_deref(), Some(&["zone-a".into()][..]));
+    for call in calls {
+        call.answer(200, "application/json", "{}");
+    }
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+    }
+    house.close().await;
+}
