@@ -27,7 +27,7 @@ use crate::pools::{AddedWorker, Changed, Overload, Removal, WorkerAudit, WorkerE
 #[schema(as = NewWorker)]
 pub(super) struct NewWorker {
     /// Its name: 1 to 64 letters, digits and `- _ .`; no upstream of the configuration file and no other worker has it.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     name: String,
     /// Its base, such as `http://10.0.0.7:8000`.
     url: String,
@@ -311,6 +311,7 @@ impl From<WorkerError> for ApiError {
         match error {
             WorkerError::NoPool(pool) => Self::not_found("pool", &pool),
             WorkerError::NoWorker { worker, .. } => Self::not_found("worker", &worker),
+            WorkerError::NoUpstream(name) => Self::not_found("upstream", &name).in_field("like"),
             WorkerError::Invalid { field, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", message)
                     .in_field(field)

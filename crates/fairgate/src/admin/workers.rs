@@ -56,7 +56,8 @@ struct AddArgs {
     #[command(flatten)]
     worker: WorkerArgs,
     /// Its base, such as http://10.0.0.7:8000.
-    url: String,
+    #[arg(value_name = "URL")]
+    base: String,
     /// The upstream of the configuration file whose other settings it takes over.
     #[arg(long, value_name = "UPSTREAM")]
     like: String,
@@ -149,7 +150,7 @@ impl WorkerArgs {
 
 impl AddArgs {
     fn body(&self) -> Value {
-        let mut body = json!({"name": self.worker.worker, "url": self.url, "like": self.like});
+        let mut body = json!({"name": self.worker.worker, "url": self.base, "like": self.like});
         let numbers = [
             ("slots", self.slots),
             ("tier", self.tier),
