@@ -173,6 +173,8 @@ fn what_is_commented_out_is_the_default_or_off() {
         "headers:",
         "ca: tls/company-ca.pem",
         "hosted_budget:",
+        // Stated, it does not follow the slots.
+        "capacity: 32",
         "policy:",
         "policy_file: router-policy.yaml",
         "partition: true",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
+use fairgate_core::event::MAX_RANKS;
 use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::body::Body;
-use super::name::{Whole, given};
+use super::name::{Whole, Word, given};
 use super::path::Named;
 use super::pools::{named, worker_bodies};
 use super::query::Params;
@@ -26,7 +27,7 @@ use crate::pools::{AddedWorker, Changed, Overload, Removal, WorkerAudit, WorkerE
 #[schema(as = NewWorker)]
 pub(super) struct NewWorker {
     /// Its name: 1 to 64 letters, digits and `- _ .`; no upstream of the configuration file and no other worker has it.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     name: String,
     /// Its base, such as `http://10.0.0.7:8000`.
     url: String,
@@ -41,6 +42,39 @@ pub(super) struct NewWorker {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = u32, required = false, maximum = 100)]
     tier: Option<Whole>,
+    /// Its data-parallel ranks; as in `like` where absent.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = u32, required = false, minimum = 1, maximum = 65_536)]
+    ranks: Option<Whole>,
+    /// What requests may require of it; as in `like` where absent.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Vec<String>, required = false)]
+    taints: Option<Vec<Word<64>>>,
+    /// The tokens of one batch; as in `like` where absent.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = u64, required = false, minimum = 1)]
+    batch_tokens: Option<Whole>,
+}
+
+impl NewWorker {
+    fn checked(self, pool: &str) -> Result<AddedWorker, ApiError> {
+        let whole = |field, value: Option<Whole>, range| {
+            value.map(|value| within(field, value.0, range)).transpose()
+        };
+        let small = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
+        let taints = self.taints.map(|taints| taints.into_iter().map(|taint| taint.0).collect());
+        Ok(AddedWorker {
+            pool: pool.to_owned(),
+            name: self.name,
+            url: self.url,
+            like: self.like,
+            slots: whole("slots", self.slots, 1..=1_000_000)?,
+            tier: small(whole("tier", self.tier, 0..=100)?),
+            ranks: small(whole("ranks", self.ranks, 1..=MAX_RANKS.into())?),
+            taints,
+            batch_tokens: whole("batch_tokens", self.batch_tokens, 1..=u64::MAX)?,
+        })
+    }
 }
 
 /// When a worker's engine counts as overloaded. It then takes nothing new.
@@ -134,11 +168,8 @@ pub(super) async fn add(
     Named(pool): Named,
     Body(new): Body<NewWorker>,
 ) -> Result<(StatusCode, Json<WorkerBody>), ApiError> {
-    let NewWorker { name, url, like, slots, tier } = new;
-    let tier = tier.map(|tier| within("tier", tier.0, 0..=100)).transpose()?;
-    let slots = slots.map(|slots| within("slots", slots.0, 1..=1_000_000)).transpose()?;
-    let tier = tier.and_then(|tier| u32::try_from(tier).ok());
-    let worker = AddedWorker { pool: pool.clone(), name: name.clone(), url, like, slots, tier };
+    let worker = new.checked(&pool)?;
+    let name = worker.name.clone();
     let changed = app.pools.add_worker(worker, audit(&app, &admin)).await?;
     let status = match changed {
         Changed::Yes => StatusCode::CREATED,
@@ -280,6 +311,7 @@ impl From<WorkerError> for ApiError {
         match error {
             WorkerError::NoPool(pool) => Self::not_found("pool", &pool),
             WorkerError::NoWorker { worker, .. } => Self::not_found("worker", &worker),
+            WorkerError::NoUpstream(name) => Self::not_found("upstream", &name).in_field("like"),
             WorkerError::Invalid { field, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", message)
                     .in_field(field)

@@ -78,6 +78,12 @@ impl Flight {
         }
     }
 
+    /// The data-parallel rank of its worker that it was granted; none where the worker has one only.
+    pub(super) fn rank(&self) -> Option<u32> {
+        let rank = self.permit.place().map(|place| place.rank);
+        rank.filter(|_| self.worker.upstream.config.ranks > 1)
+    }
+
     /// Whether it waited longer than the pool's brownout wait.
     pub(super) fn waited_long(&self) -> bool {
         self.permit.brownout() == Some(true)

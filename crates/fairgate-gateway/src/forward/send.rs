@@ -8,7 +8,7 @@ use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::Changes;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderName, Response};
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::Deadlines;
@@ -32,6 +32,9 @@ const RETRY_PRIORITY: i64 = 1 << 32;
 /// Above that: a request that a provider did not take on is the next of its flow to go.
 const NOT_TAKEN_PRIORITY: i64 = 1 << 40;
 const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
+
+/// How vLLM and SGLang are told which of their data-parallel ranks is to work on a request.
+const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
 /// What a request brings that goes to a worker. Kept only until no other worker may have to be sent the same.
 pub(super) struct Payload {
@@ -308,6 +311,9 @@ fn outgoing(
     let mut headers =
         if keep { payload.headers.clone() } else { std::mem::take(&mut payload.headers) };
     rules::strip_headers(&upstream.headers, &mut headers);
+    if let Some(rank) = in_flight.flight.rank() {
+        headers.insert(DATA_PARALLEL_RANK, rank.into());
+    }
     let path = payload.path.clone();
     let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)

@@ -56,8 +56,8 @@ pub(crate) struct Setup {
     pub(crate) is_hosted: bool,
     /// Whether any of its workers is of a higher tier than its own ones.
     pub(crate) has_hosted_tier: bool,
-    /// Whether the core is told of first tokens: where a class counts what is in prefill, and where an index says how much of
-    /// a request is prefill at all.
+    /// Whether the core is told of first tokens: where a class counts what is in prefill, or where an index says what each of
+    /// several workers has cached, so that prefill is what a worker still has to do.
     ///
     /// Elsewhere it is not, so that a worker's "prefill" is the input of all that is in flight on it, and a request is placed
     /// where the fewest tokens are in flight. Were first tokens told, a worker with many long answers under way would
@@ -170,13 +170,13 @@ impl Setup {
             },
             has_hosted_tier: workers.iter().any(|worker| worker.is_hosted_tier()),
             is_hosted: workers.iter().any(|worker| worker.upstream.account.is_some()),
+            tells_first_token: traits::counts_prefill(&config.policy)
+                || (config.prefix_index.is_some() && workers.len() > 1),
             workers,
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),
             by_class: shares(Attribute::Class),
             class_names: class_names(&config),
-            tells_first_token: traits::counts_prefill(&config.policy)
-                || config.prefix_index.is_some(),
             config,
         }
     }

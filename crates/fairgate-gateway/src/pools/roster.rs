@@ -45,6 +45,12 @@ pub(crate) struct AddedWorker {
     pub(crate) slots: Option<u64>,
     #[serde(default)]
     pub(crate) tier: Option<u32>,
+    #[serde(default)]
+    pub(crate) ranks: Option<u32>,
+    #[serde(default)]
+    pub(crate) taints: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) batch_tokens: Option<u64>,
 }
 
 /// When an engine counts as overloaded: see [`OverloadConfig`].
@@ -100,6 +106,9 @@ impl AddedWorker {
             slots: self.slots.or(like.slots),
             auto_slots: like.auto_slots.filter(|_| self.slots.is_none()),
             tier: self.tier.unwrap_or(like.tier),
+            ranks: self.ranks.unwrap_or(like.ranks),
+            taints: self.taints.clone().unwrap_or_else(|| like.taints.clone()),
+            batch_tokens: self.batch_tokens.or(like.batch_tokens),
             discover: None,
             connect_to: None,
             made_from: Some(like.name.clone()),
@@ -163,7 +172,10 @@ impl Roster {
             }
         }
         for pool in next.pools.iter_mut().filter(|pool| pool.follows_slots) {
-            let slots = |name: &String| next.upstreams.iter().find(|it| it.name == *name)?.slots;
+            let slots = |name: &String| {
+                let upstream = next.upstreams.iter().find(|it| it.name == *name)?;
+                Some(upstream.slots?.saturating_mul(upstream.ranks.into()))
+            };
             let sum = pool.workers.iter().filter_map(slots).fold(0, u64::saturating_add);
             // A pool of nothing could never be granted anything, and would not say why.
             pool.capacity = sum.max(1);
@@ -245,6 +257,9 @@ mod tests {
             like: "sim".into(),
             slots: Some(3),
             tier: None,
+            ranks: Some(2),
+            taints: Some(vec!["zone-a".into()]),
+            batch_tokens: None,
         }
     }
 
@@ -267,6 +282,7 @@ mod tests {
         assert_eq!(WorkerSource::of(found), WorkerSource::Dns);
         let new = named("new");
         assert_eq!((new.slots, new.url.to_string()), (Some(3), "http://10.0.0.9:8000/".into()));
+        assert_eq!((new.ranks, &*new.taints[0]), (2, "zone-a"));
         assert_eq!(WorkerSource::of(new), WorkerSource::Api);
         assert_eq!(WorkerSource::of(named("sim")), WorkerSource::File);
         assert_eq!(roster.lost_with(&file), [r#"worker "sim" is now an upstream of the file"#]);

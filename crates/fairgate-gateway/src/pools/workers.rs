@@ -19,6 +19,8 @@ pub(crate) enum WorkerError {
     NoPool(String),
     #[error("there is no worker {worker:?} in pool {pool:?}")]
     NoWorker { pool: String, worker: String },
+    #[error("there is no upstream {0:?} in the configuration file")]
+    NoUpstream(String),
     #[error("{field} {problem}")]
     Invalid { field: &'static str, problem: String },
     #[error("{name:?} is taken: {by}")]
@@ -237,13 +239,11 @@ fn add(file: &Arc<Config>, roster: &mut Roster, worker: AddedWorker) -> Result<(
     let Some(pool) = file.pools.iter().find(|known| known.name == *pool) else {
         return Err(WorkerError::NoPool(pool.clone()));
     };
+    let Some(like) = file.upstreams.iter().find(|upstream| upstream.name == *like) else {
+        return Err(WorkerError::NoUpstream(like.clone()));
+    };
     check_name(name).map_err(|problem| invalid("name", problem))?;
     parse_base_url(url).map_err(|problem| invalid("url", problem))?;
-    let Some(like) = file.upstreams.iter().find(|upstream| upstream.name == *like) else {
-        let problem =
-            format!("must name an upstream of the configuration file, and {like:?} is none");
-        return Err(WorkerError::Invalid { field: "like", problem });
-    };
     let Some(upstream) = worker.upstream(like) else {
         return Err(invalid("url", "must be a URL"));
     };

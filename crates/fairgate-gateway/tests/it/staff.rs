@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fairgate_config::{AutoSlots, Config, DiscoverConfig, MetricsConfig, OverloadConfig};
+use fairgate_config::{
+    AutoSlots, Config, DiscoverConfig, MetricsConfig, OverloadConfig, PrefixIndexConfig,
+    PrefixScope,
+};
 use fairgate_gateway::pools::{Answer as Addresses, Resolve, WorkerView};
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_sim::{OutputLength, Sim, SimOptions};
@@ -13,9 +16,9 @@ use fairgate_store::{KeyHash, Store, StoreOptions};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::client::{Answer, Question, get, post};
+use crate::support::client::{Answer, Question, get, piece, post};
 use crate::support::scripted::Scripted;
-use crate::support::{House, SOON, config, house, house_with, sim};
+use crate::support::{House, SOON, beside, config, house, house_with, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 const WORKERS: &str = "/api/v1/pools/sim/workers";
@@ -127,9 +130,9 @@ async fn what_cannot_be_is_refused_and_says_what_to_do() {
         ),
         (
             json!({"name": "b", "url": "http://h", "like": "x"}),
-            422,
-            "invalid_value",
-            "like must name",
+            404,
+            "not_found",
+            "there is no upstream",
         ),
         (json!({"name": "sim", "url": "http://h", "like": "sim"}), 409, "exists", "taken"),
         (
@@ -487,4 +490,89 @@ async fn an_engine_with_too_much_to_do_takes_nothing_new_by_thresholds_that_can_
     .await;
     house.close().await;
     engine.kill().await;
+}
+
+#[tokio::test]
+async fn a_request_reaches_the_rank_that_it_was_granted_whatever_its_client_says() {
+    let mut engine = Scripted::start().await;
+    let house = house_with(&engine.url(), |config| {
+        config.upstreams[0].slots = Some(1);
+        config.upstreams[0].ranks = 2;
+        config.upstreams[0].taints = vec!["zone-a".into()];
+        config.pools[0].follows_slots = true;
+    })
+    .await;
+    assert_eq!(capacity(&house).await, 2, "a slot for each rank");
+    let addr = house.gateway.addr();
+    let asking = || {
+        let question = chat(&house).header("x-data-parallel-rank", "7");
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let asked = [asking(), asking()];
+    let calls = [engine.call().await, engine.call().await];
+    let rank = |header: Option<&http::HeaderValue>| header.unwrap().to_str().unwrap().to_owned();
+    let header = "x-data-parallel-rank";
+    let mut ranks: Vec<_> =
+        calls.iter().map(|call| rank(call.request.headers().get(header))).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, ["0", "1"]);
+    // One that is added has ranks, taints and slots of its own, or those of the one that it is like.
+    let body = json!({"name": "b", "url": engine.url(), "like": "sim", "slots": 3, "ranks": 4});
+    admin(&house.gateway, Method::POST, WORKERS, body).await;
+    assert_eq!(capacity(&house).await, 14);
+    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let added = &snapshot.workers.unwrap().list[1].said;
+    assert_eq!((added.ranks, added.slots), (Some(4), Some(3)));
+    assert_eq!(added.taints.as_deref(), Some(&["zone-a".into()][..]));
+    for call in calls {
+        call.answer(200, "application/json", "{}");
+    }
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+    }
+    house.close().await;
+}
+
+/// What is left of the prefill of all that is in flight.
+async fn prefill(house: &House) -> u64 {
+    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let flights = snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
+    flights.map(|flight| flight.prefill.0).sum()
+}
+
+#[tokio::test]
+async fn first_tokens_end_the_prefill_where_several_workers_are_chosen_by_their_caches() {
+    for (workers, indexed) in [(2, true), (1, true), (2, false)] {
+        let mut engine = Scripted::start().await;
+        let house = house_with(&engine.url(), |config| {
+            if workers == 2 {
+                let second = beside(config, "b", &engine.url());
+                config.upstreams.push(second);
+                config.pools[0].workers.push("b".into());
+            }
+            config.pools[0].prefix_index = indexed.then_some(PrefixIndexConfig {
+                scope: PrefixScope::Pool,
+                block_tokens: 64,
+                cache_tokens: 100_000,
+                memory_bytes_max: 1 << 20,
+            });
+        })
+        .await;
+        let body = json!({"model": "sim", "stream": true,
+            "messages": [{"role": "user", "content": "rivers"}]});
+        let (question, addr) = (post(CHAT, &body).key(&house.key), house.gateway.addr());
+        let asked = tokio::spawn(async move { question.begin(addr).await });
+        let pieces = engine.call().await.stream("text/event-stream");
+        assert!(prefill(&house).await > 0);
+        let hi = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n";
+        pieces.send(hi.into()).unwrap();
+        let mut body = asked.await.unwrap().into_body();
+        // What a client has seen, the scheduler has been told.
+        piece(&mut body).await.unwrap();
+        assert_eq!(prefill(&house).await == 0, (workers, indexed) == (2, true));
+        pieces.send("data: [DONE]\n\n".into()).unwrap();
+        drop(pieces);
+        while piece(&mut body).await.is_some() {}
+        house.close().await;
+    }
 }

@@ -56,7 +56,8 @@ struct AddArgs {
     #[command(flatten)]
     worker: WorkerArgs,
     /// Its base, such as http://10.0.0.7:8000.
-    url: String,
+    #[arg(value_name = "URL")]
+    base: String,
     /// The upstream of the configuration file whose other settings it takes over.
     #[arg(long, value_name = "UPSTREAM")]
     like: String,
@@ -66,6 +67,15 @@ struct AddArgs {
     /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
     #[arg(long)]
     tier: Option<u64>,
+    /// Its data-parallel ranks.
+    #[arg(long)]
+    ranks: Option<u64>,
+    /// What requests may require of it; may be given several times.
+    #[arg(long = "taint", value_name = "TAINT")]
+    taints: Vec<String>,
+    /// The tokens of one batch.
+    #[arg(long)]
+    batch_tokens: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -140,11 +150,20 @@ impl WorkerArgs {
 
 impl AddArgs {
     fn body(&self) -> Value {
-        let mut body = json!({"name": self.worker.worker, "url": self.url, "like": self.like});
-        for (field, value) in [("slots", self.slots), ("tier", self.tier)] {
+        let mut body = json!({"name": self.worker.worker, "url": self.base, "like": self.like});
+        let numbers = [
+            ("slots", self.slots),
+            ("tier", self.tier),
+            ("ranks", self.ranks),
+            ("batch_tokens", self.batch_tokens),
+        ];
+        for (field, value) in numbers {
             if let Some(value) = value {
                 body[field] = value.into();
             }
+        }
+        if !self.taints.is_empty() {
+            body["taints"] = json!(self.taints);
         }
         body
     }
