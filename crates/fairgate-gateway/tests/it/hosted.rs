@@ -7,20 +7,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairgate_config::QuotaConfig;
+use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_money::{Currency, PerMillion, Price, Prices, Rates};
 use fairgate_sim::{
     Account, AccountOptions, BytesPerToken, Lie, OutputLength, Sim, SimOptions, Statement,
 };
 use fairgate_store::{
-    Budget, BudgetTier, Change, GroupPatch, HostedUse, Limits, MicroUnits, Outcome, Owners, Period,
-    Unit, UnixMicros,
+    Budget, BudgetTier, Change, GroupPatch, HostedUse, KeyHash, Limits, MicroUnits, Outcome,
+    Owners, Period, Store, StoreOptions, Unit, UnixMicros,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::client::{Answer, post};
 use crate::support::scripted::Scripted;
-use crate::support::{House, beside, house_with};
+use crate::support::{Folder, House, beside, config, house_in, house_with};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -218,11 +219,11 @@ fn small(house: &House) -> crate::support::client::Question {
     post(CHAT, &body).key(&house.key)
 }
 
-fn limited(message: &str, code: &str) -> String {
+pub(crate) fn limited(message: &str, code: &str) -> String {
     json!({"error": {"message": message, "type": "requests", "code": code}}).to_string()
 }
 
-async fn asking(house: &House) -> tokio::task::JoinHandle<Answer> {
+pub(crate) async fn asking(house: &House) -> tokio::task::JoinHandle<Answer> {
     let (question, addr) = (small(house), house.gateway.addr());
     tokio::spawn(async move { question.ask(addr).await })
 }
@@ -264,6 +265,40 @@ async fn a_request_that_met_a_limit_is_sent_again_and_each_attempt_has_its_row()
         ]
     );
     house.close().await;
+}
+
+#[tokio::test]
+async fn a_learned_rate_survives_a_restart() {
+    let mut upstream = Scripted::start().await;
+    let url = upstream.url();
+    let config = |folder: &Folder| {
+        let mut config = config(folder, &url);
+        config.upstreams[0].quota = hosted();
+        config
+    };
+    let folder = Folder::new();
+    let at_first = config(&folder);
+    let house = house_in(folder, at_first, Limits::default()).await;
+    let asking = asking(&house).await;
+    let told = limited("Please try again in 100ms.", "rate_limit_exceeded");
+    upstream.call().await.answer(429, "application/json", told);
+    upstream.call().await.answer(200, "application/json", GOOD);
+    assert_eq!(asking.await.unwrap().status, StatusCode::OK);
+    let rate = |gateway: &Gateway| {
+        let quota = gateway.app().pools.all()[0].workers()[0].quota.clone();
+        quota.unwrap().requests.unwrap()
+    };
+    let learned = rate(&house.gateway);
+    assert!(learned.0 < 60 && learned.1 == "learned", "{learned:?}");
+    house.quiet().await;
+    let House { gateway, folder, .. } = house;
+    gateway.drain(Duration::from_secs(5)).await;
+    let config = config(&folder);
+    let (store, _) = Store::open(config.store.url.expose(), StoreOptions::default()).await.unwrap();
+    let options = GatewayOptions { config, store, admin_token: KeyHash::of(b"admin") };
+    let gateway = Gateway::start(options).await.unwrap();
+    assert_eq!(rate(&gateway), learned);
+    gateway.drain(Duration::from_secs(5)).await;
 }
 
 #[tokio::test]

@@ -9,9 +9,10 @@ use http::StatusCode;
 use serde_json::json;
 
 use crate::admin::seen_by_admin;
-use crate::hosted::{CHAT, account, all_served, flood, hosted, provider};
+use crate::hosted::{CHAT, account, all_served, asking, flood, hosted, limited, provider};
 use crate::support::client::post;
 use crate::support::log::Log;
+use crate::support::scripted::Scripted;
 use crate::support::{House, beside, house_with};
 
 const LIES: [Lie; 5] =
@@ -86,46 +87,43 @@ async fn beside_a_liar_an_honest_provider_does_as_much_as_alone() {
     }
 }
 
-/// Asks until the provider has refused a request of the gateway's: somebody else uses the account up.
-async fn until_paused(house: &House, liar: &Sim) {
-    let body = json!({"model": "sim", "max_tokens": 8, "messages": [{"role": "user", "content": "rivers"}]});
-    for _ in 0..50 {
-        if house.gateway.app().pools.all()[0].workers()[0].state == "paused" {
-            return;
-        }
-        post(CHAT, &body).ask(liar.addr()).await;
-        let question = post(CHAT, &body).key(&house.key);
-        // It would wait the pause out.
-        let asked = question.ask(house.gateway.addr());
-        let _ = tokio::time::timeout(Duration::from_millis(200), asked).await;
-    }
-    panic!("the provider refused nothing");
-}
-
-#[tokio::test]
-async fn the_pause_for_a_liar_is_bounded_and_told() {
+/// A provider refuses, and says this. Its pause is shown with so many milliseconds that it asked for.
+async fn paused(says: &str, asked_ms: Option<u64>) {
     let log = Log::here();
-    let account = stingy(Lie::ResetInAYear);
-    let liar = provider("sim", &account);
-    let house = house_with(&liar.url(), |config| {
-        config.upstreams[0].quota = QuotaConfig { account: Some("liar".into()), ..hosted() };
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        let account = Some("liar".into());
+        config.upstreams[0].quota =
+            QuotaConfig { account, requests_per_minute: Some(6000), ..hosted() };
     })
     .await;
-    until_paused(&house, &liar).await;
-    let year_ms = 365 * 86_400 * 1000;
+    let waits = asking(&house).await;
+    let call = upstream.call().await;
+    call.answer(429, "application/json", limited(says, "rate_limit_exceeded"));
+    let is_paused = || house.gateway.app().pools.all()[0].workers()[0].state == "paused";
+    while !is_paused() {
+        tokio::task::yield_now().await;
+    }
     let live = seen_by_admin(&house, "/api/v1/fairshare/live").await;
     let list = seen_by_admin(&house, "/api/v1/pools").await;
     for worker in [&live["pools"][0]["workers"][0], &list["items"][0]["workers"][0]] {
         assert_eq!(worker["state"], "paused", "{worker}");
         let quota = &worker["quota"];
         assert!((1..=60_000).contains(&quota["paused_ms"].as_u64().unwrap()), "{quota}");
-        assert_eq!(quota["asked_ms"].as_u64(), Some(year_ms), "{quota}");
-        assert_eq!(quota["requests_from"], "header", "{quota}");
+        assert_eq!(quota["asked_ms"].as_u64(), asked_ms, "{quota}");
+        assert_eq!(quota["requests_from"], "file", "{quota}");
     }
     let said = log.lines("a provider's limit was met");
     assert!(said.iter().any(|line| line.contains("account=liar")), "{said:?}");
+    waits.abort();
     house.close().await;
-    liar.stop().await;
+}
+
+#[tokio::test]
+async fn a_pause_is_bounded_and_told_whatever_was_asked_for() {
+    paused("Rate limit reached for requests. Please try again in 20m0s.", Some(1_200_000)).await;
+    // That is too absurd to be what it asks for.
+    paused("Rate limit reached for requests. Please try again in 8760h0m0s.", None).await;
 }
 
 #[tokio::test]

@@ -552,7 +552,6 @@ async fn first_tokens_end_the_prefill_where_several_workers_are_chosen_by_their_
             }
             config.pools[0].prefix_index = indexed.then_some(PrefixIndexConfig {
                 scope: PrefixScope::Pool,
-                block_tokens: 64,
                 cache_tokens: 100_000,
                 memory_bytes_max: 1 << 20,
             });

@@ -1,9 +1,10 @@
 //! Every bar can fail: evidence of a good run passes, and each way of doctoring it fails the bar that is about it.
 
-use fairgate_prove::evidence::{Evidence, Seen};
+use fairgate_prove::evidence::{Evidence, Provider, Seen};
 use fairgate_prove::judge::judge;
 use fairgate_prove::report::Report;
-use fairgate_prove::scenario::{Pace, Scenario, published};
+use fairgate_prove::scenario::{Pace, Quota, Scenario, States, published, scenarios};
+use fairgate_sim::AccountCounts;
 use fairgate_store::Outcome;
 
 use crate::stage::{Flaws, play};
@@ -231,4 +232,57 @@ fn what_is_left_is_found() {
     for doctor in leave {
         fails(&doctored(doctor), &["nothing is left"], "1 ");
     }
+}
+
+/// A good run of the scenario `quota` by the core alone, whose provider counted this at the join and in all: accepted and
+/// refused.
+fn with_provider(states: States, at_join: (u64, u64), in_all: (u64, u64)) -> (Scenario, Evidence) {
+    let counts = |(accepted, refused_by_tokens)| AccountCounts {
+        accepted,
+        refused_by_tokens,
+        ..AccountCounts::default()
+    };
+    let is_it = |scenario: &Scenario| scenario.name == "quota";
+    let mut scenario = scenarios(Pace::Quick).into_iter().find(is_it).unwrap();
+    scenario.quota = scenario.quota.map(|quota| Quota { states, ..quota });
+    let mut evidence = play(&scenario, &Flaws::default());
+    evidence.provider = Some(Provider { at_join: counts(at_join), in_all: counts(in_all) });
+    (scenario, evidence)
+}
+
+#[test]
+fn refusals_of_a_provider_count_and_those_while_its_rate_is_learned_do_not() {
+    let judged = |states, in_all| {
+        let (scenario, evidence) = with_provider(states, (100, 90), in_all);
+        judge(&scenario, &evidence)
+    };
+    let few = "few are refused";
+    fails(&judged(States::OpenAi, (1000, 110)), &[few], "refused 110 of 1110 attempts: 9.91 %");
+    let learned = judged(States::Nothing, (1000, 110));
+    assert!(learned.passed(), "{:#?}", learned.bars);
+    fails(&judged(States::Nothing, (1000, 130)), &[few], "refused 40 of 940 attempts: 4.26 %");
+}
+
+#[test]
+fn a_quota_that_lies_idle_is_noticed() {
+    let (mut scenario, evidence) = with_provider(States::OpenAi, (100, 0), (1000, 0));
+    let judged = judge(&scenario, &evidence);
+    assert!(judged.passed(), "{:#?}", judged.bars);
+    scenario.quota = scenario.quota.map(|quota| Quota { tokens_per_minute: 1 << 40, ..quota });
+    fails(&judge(&scenario, &evidence), &["the quota is used"], "95 % needed");
+}
+
+#[test]
+fn the_second_pool_is_judged_too() {
+    let (scenario, mut evidence) = with_provider(States::OpenAi, (100, 0), (1000, 0));
+    let mut second = evidence.clone();
+    second.last.as_mut().unwrap().grants += 1;
+    second.sightings.pop();
+    evidence.second = Some(Box::new(second));
+    let report = judge(&scenario, &evidence);
+    fails(
+        &report,
+        &["decisions replay", "ledger = clients", "tokens = clients"],
+        "second pool: 1 diff",
+    );
 }
