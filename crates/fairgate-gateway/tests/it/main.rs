@@ -25,6 +25,7 @@ mod logged;
 mod operations;
 mod revoked;
 mod rights;
+mod router;
 mod staff;
 mod streaming;
 mod tiers;

@@ -1,0 +1,192 @@
+//! The router: prompts go where their prefix is cached, classes follow from what is not, and what a worker held goes with its
+//! process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fairgate_config::{Config, MetricsConfig, OverloadConfig, PrefixIndexConfig, PrefixScope};
+use fairgate_sim::{OutputLength, Sim, SimOptions};
+use fairgate_store::{Limits, Rights};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::client::post;
+use crate::support::scripted::Scripted;
+use crate::support::{Folder, House, beside, config, house_in, house_with};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn index(scope: PrefixScope) -> Option<PrefixIndexConfig> {
+    Some(PrefixIndexConfig { scope, cache_tokens: 100_000, memory_bytes_max: 8 << 20 })
+}
+
+/// A backend with a prefix cache.
+fn caching(addr: std::net::SocketAddr) -> Sim {
+    let options = SimOptions {
+        slots: 64,
+        prefix_cache_blocks: 100_000,
+        output_tokens: OutputLength::exactly(8),
+        ..SimOptions::instant()
+    };
+    Sim::start(addr, options).unwrap()
+}
+
+/// A conversation about a topic: a long system prompt, and so many turns.
+fn conversation(topic: &str, turns: usize) -> Value {
+    let mut messages = vec![json!({"role": "system", "content": format!("{topic} ").repeat(600)})];
+    for turn in 0..turns {
+        messages.push(json!({"role": "user", "content": format!("question {turn}")}));
+        messages.push(json!({"role": "assistant", "content": format!("answer {turn}")}));
+    }
+    messages.push(json!({"role": "user", "content": "and now?"}));
+    json!({"model": "sim", "messages": messages, "max_tokens": 8})
+}
+
+/// Asks, and says the worker, the cached tokens and the class of the row.
+async fn ask(house: &House, key: &str, body: &Value, pin: Option<&str>) -> (String, u64, String) {
+    let mut question = post(CHAT, body).key(key);
+    if let Some(worker) = pin {
+        question = question.header("x-fairgate-worker", worker);
+    }
+    let answer = question.ask(house.gateway.addr()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    let row = house.rows().await.pop().unwrap();
+    (row.worker.unwrap(), row.cached_tokens, row.class.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_where_its_prefix_is_until_that_process_ends() {
+    let addr = ([127, 0, 0, 1], 0).into();
+    let (first, second) = (caching(addr), caching(addr));
+    let every = Duration::from_millis(50);
+    let house = house_with(&first.url(), |config| {
+        let other = beside(config, "b", &second.url());
+        config.upstreams.push(other);
+        for upstream in &mut config.upstreams {
+            let overload = OverloadConfig::default();
+            upstream.metrics = Some(MetricsConfig { path: "/metrics".into(), every, overload });
+        }
+        config.pools[0].workers.push("b".into());
+        config.pools[0].prefix_index = index(PrefixScope::Pool);
+    })
+    .await;
+    let rights = Rights { may_pin: true, ..Rights::default() };
+    let key = house.key_with("acme", Limits::default(), rights).await;
+    let (worker, cached, _) = ask(&house, &key, &conversation("rivers", 0), Some("b")).await;
+    assert_eq!((worker.as_str(), cached), ("b", 0));
+    // Both workers are idle, and `b` came last: only its cache speaks for it.
+    let (worker, cached, _) = ask(&house, &key, &conversation("rivers", 1), None).await;
+    assert_eq!(worker, "b");
+    assert!(cached > 500, "{cached}");
+    assert_eq!(ask(&house, &key, &conversation("deserts", 0), None).await.0, "sim");
+
+    // Another process at the same address has another cache.
+    let addr = second.addr();
+    second.stop().await;
+    let second = caching(addr);
+    let forgotten = async || {
+        let (worker, cached, _) = ask(&house, &key, &conversation("rivers", 1), None).await;
+        assert!(cached == 0 || worker == "sim", "{worker} has {cached} tokens of another process");
+        worker == "sim"
+    };
+    let deadline = tokio::time::Instant::now() + crate::support::SOON;
+    while !forgotten().await {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the index still believes in a cache that is gone"
+        );
+        tokio::time::sleep(every).await;
+    }
+    house.close().await;
+    first.stop().await;
+    second.stop().await;
+}
+
+const POLICY: &str = "default_policy_family: standard
+uncached_isl_buckets: [{min_tokens: 0, bucket: cached}, {min_tokens: 300, bucket: uncached}]
+policy_classes:
+  - {name: short, policy_family: standard, cache_bucket: cached, quantum: 2048, queue_policy: wspt}
+  - {name: long, policy_family: standard, cache_bucket: uncached, quantum: 512}
+  - {name: urgent, quantum: 4096}
+";
+
+/// The embedded configuration with the classes of that policy.
+fn with_policy(folder: &Folder, url: &str) -> Config {
+    std::fs::write(folder.0.join("policy.yaml"), POLICY).unwrap();
+    let text = format!(
+        "upstreams: [{{name: sim, url: \"{url}\", slots: 8}}]\n\
+         pools: [{{name: sim, models: [{{name: sim}}], workers: [sim], policy_file: policy.yaml, prefix_index: {{}}}}]\n"
+    );
+    let path = folder.0.join("fairgate.yaml");
+    std::fs::write(&path, text).unwrap();
+    let read = Config::from_file(Path::new(&path), &fairgate_config::ProcessEnvironment).unwrap();
+    Config { upstreams: read.upstreams, pools: read.pools, ..config(folder, url) }
+}
+
+#[tokio::test]
+async fn the_class_follows_from_what_is_not_cached_and_from_what_the_request_names() {
+    let sim = caching(([127, 0, 0, 1], 0).into());
+    let folder = Folder::new();
+    let config = with_policy(&folder, &sim.url());
+    let house = house_in(folder, config, Limits::default()).await;
+    let key = house.key.clone();
+    let class = async |body: &Value, named: Option<&str>| {
+        let mut question = post(CHAT, body).key(&key);
+        if let Some(name) = named {
+            question = question.header("x-fairgate-class", name);
+        }
+        let answer = question.ask(house.gateway.addr()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        let row = house.rows().await.pop().unwrap();
+        (row.class.unwrap(), row.estimate)
+    };
+    let (long, cost) = class(&conversation("rivers", 0), None).await;
+    assert_eq!(long, "long");
+    assert!(cost > 300, "the cost of a Dynamo file is its uncached input: {cost}");
+    // The next turn has nearly all of its prompt cached.
+    let (short, cost) = class(&conversation("rivers", 1), None).await;
+    assert_eq!(short, "short");
+    assert!(cost < 300, "{cost}");
+    assert_eq!(class(&conversation("lakes", 0), Some("urgent")).await.0, "urgent");
+    // As in Dynamo, what the file does not have is the default family; the name of a cell's class is no name to use.
+    assert_eq!(class(&conversation("seas", 0), Some("elsewhere")).await.0, "long");
+    assert_eq!(class(&conversation("hills", 0), Some("short")).await.0, "long");
+    house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
+    let mut engine = Scripted::start().await;
+    let house = house_with(&engine.url(), |config| {
+        config.pools[0].prefix_index = index(PrefixScope::Tenant);
+    })
+    .await;
+    let other = house.tenant("other", Limits::default()).await;
+    let mut salt = async |key: &str, own: Option<&str>| {
+        let mut body = conversation("rivers", 0);
+        if let Some(own) = own {
+            body["cache_salt"] = own.into();
+        }
+        let (question, addr) = (post(CHAT, &body).key(key), house.gateway.addr());
+        let asked = tokio::spawn(async move { question.ask(addr).await });
+        let call = engine.call().await;
+        let sent: Value = serde_json::from_slice(call.request.body()).unwrap();
+        let text = String::from_utf8(call.request.body().to_vec()).unwrap();
+        assert_eq!(text.matches("cache_salt").count(), 1);
+        call.answer(
+            200,
+            "application/json",
+            r#"{"usage":{"prompt_tokens":9,"completion_tokens":1}}"#,
+        );
+        assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+        sent["cache_salt"].as_str().unwrap().to_owned()
+    };
+    let mine = salt(&house.key, None).await;
+    assert_eq!(mine.len(), 32);
+    assert_eq!(salt(&house.key, None).await, mine);
+    assert_ne!(salt(&other, None).await, mine);
+    // A client's own salt goes on keeping apart what it kept apart.
+    assert!(![mine.as_str(), "x"].contains(&salt(&house.key, Some("x")).await.as_str()));
+    house.close().await;
+}
