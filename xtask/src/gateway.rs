@@ -65,9 +65,7 @@ fn backend_venv(root: &Path) -> Result<Venv, Refusal> {
 /// `cargo xtask bench gateway`: what follows goes to the benchmark as it is.
 pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     let mut steps = tools::need_debian("wrk", "wrk");
-    if !Path::new("/usr/sbin/nginx").exists() {
-        steps.extend(tools::need_debian("nginx", "nginx-light"));
-    }
+    steps.extend(need_nginx());
     // Its default TLS would build a C library for minutes; plain HTTP is all that is asked of it.
     if !tools::has("oha") {
         steps.extend(tools::need_debian("pkg-config", "pkg-config"));
@@ -83,6 +81,32 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
     steps.push(build_measured());
     let script = portkey.modules.join("@portkey-ai/gateway/build/start-server.js");
     steps.push(measured(root, "gateway", args, Some((&litellm, &script))));
+    Ok(steps)
+}
+
+/// `cargo xtask bench router`: what follows goes to the benchmark as it is. The trace is beside the repository, or where
+/// `FAIRGATE_SHARED` says; without it only the agents run.
+pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    let mut steps = need_nginx();
+    let mut sglang = python::venv(root, "sglang-router", "tests/peers/sglang-router.txt")?;
+    let mut vllm = python::venv(root, "vllm-router", "tests/peers/vllm-router.txt")?;
+    steps.extend(sglang.take_steps());
+    steps.extend(vllm.take_steps());
+    steps.push(build_measured());
+    let program = |name: &str| target(root).join(PROFILE_OF_PACKAGES).join(name);
+    let (fairgate, bench) = (program("fairgate"), program("fairgate-bench"));
+    let (fairgate, bench) = (fairgate.display().to_string(), bench.display().to_string());
+    let (sglang, vllm) = (sglang.program("python"), vllm.program("vllm-router"));
+    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(root.join("../shared"), PathBuf::from);
+    let trace = shared.join("data/mooncake_conversation.jsonl.gz");
+    let (there, trace) = (trace.is_file(), trace.display().to_string());
+    let mut words =
+        vec!["router", "--fairgate", &fairgate, "--sglang-python", &sglang, "--vllm-router", &vllm];
+    if there {
+        words.extend(["--trace", &trace]);
+    }
+    words.extend(args);
+    steps.push(Step::new("router", &bench, &words));
     Ok(steps)
 }
 
@@ -113,6 +137,12 @@ pub(crate) fn short_soak_steps_alone(root: &Path) -> Vec<Step> {
     steps.push(cargo("programs for the soak", &programs));
     steps.extend(short_soak_steps(root));
     steps
+}
+
+/// Debian keeps it off some users' paths.
+fn need_nginx() -> Vec<Step> {
+    let installed = Path::new("/usr/sbin/nginx").exists();
+    if installed { Vec::new() } else { tools::need_debian("nginx", "nginx-light") }
 }
 
 fn build_measured() -> Step {
@@ -179,6 +209,13 @@ fn node_modules(root: &Path, name: &str, source: &str) -> Result<NodeModules, Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_router_is_measured_after_it_is_built() {
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
+        assert!(router_steps(root, &["--seconds", "5"]).is_ok_and(|steps| steps.len() >= 2));
+    }
 
     #[test]
     fn the_soak_is_built_before_it_is_run() {

@@ -39,6 +39,8 @@ Usage: cargo xtask <chore>
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench prefix [options]          the prefix index and placing by it, as ratios
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
+  bench router [options]          the gateway as a router beside sglang-router, vllm-router and
+                                  round robin; --help lists the options
   soak [--seconds N] [--seed N]   the gateway at load with attackers, in front of simulated and real
                                   servers, while PostgreSQL is away twice, the gateway is killed
                                   twice and its disk gets full; 600 seconds unless told otherwise;

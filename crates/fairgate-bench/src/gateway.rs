@@ -233,7 +233,7 @@ fn print_tables(options: &Options, targets: &[Target], seen: &[Seen], rate: f64,
 }
 
 /// Rows under their headings, aligned, as text or as Markdown.
-fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();

@@ -1,4 +1,5 @@
-//! The benchmarks: `cargo xtask bench core`, `bench prefix` and `bench gateway`.
+//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway` and
+//! `bench router`.
 //!
 //! Everything is compared with something else in the same run, in turns, so that the numbers mean the same on
 //! any machine: a table of ratios. Where valgrind is there the instructions are counted too, which do not
@@ -18,6 +19,7 @@ mod processes;
 mod proportional;
 mod replay;
 mod report;
+mod router;
 mod scenarios;
 mod soak;
 mod steady;
@@ -43,6 +45,9 @@ enum Command {
     Prefix(report::Options),
     /// Measures the gateway beside nginx, LiteLLM and Portkey. Fails where a bar does.
     Gateway(gateway::Options),
+    /// Routes conversations and agents through Fairgate and its peers to simulated workers with prefix caches. Fails
+    /// where a bar does.
+    Router(router::Options),
     /// Runs the gateway at load while clients leave and programs are killed. Fails where anything is lost or leaks.
     Soak(soak::Options),
     /// Times one side of one case, and prints the nanoseconds per operation: for profilers.
@@ -74,6 +79,7 @@ fn main() -> Result<ExitCode> {
         Command::Core(options) => report::run(&options),
         Command::Prefix(options) => report::run_prefix(&options),
         Command::Gateway(options) => gateway::run(&options),
+        Command::Router(options) => router::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::One { case, side, operations } => {
             let case = cases::find(&case).context("no such case")?;

@@ -29,6 +29,8 @@ pub struct Stats {
     pub broken: u64,
     /// Input tokens of all requests whose prompt was worked on, cached ones included.
     pub input_tokens: u64,
+    /// How many of them the prefix cache had.
+    pub cached_tokens: u64,
     /// Output tokens really generated, also for answers that did not reach their end.
     pub output_tokens: u64,
     /// The requests that ended last, oldest first; [`SimOptions::log_len`](crate::SimOptions::log_len) at most.
@@ -124,6 +126,7 @@ impl Tally {
         }
         let add = |sum: &mut u64, tokens| *sum = sum.saturating_add(tokens);
         add(&mut self.counts.input_tokens, record.input_tokens);
+        add(&mut self.counts.cached_tokens, record.cached_tokens);
         add(&mut self.counts.output_tokens, record.output_tokens);
         self.recent.push_back(record);
         while self.recent.len() > log_len {
@@ -163,7 +166,7 @@ impl Stats {
             "requests": self.requests, "arriving": self.arriving, "waiting": self.waiting,
             "in_flight": self.in_flight, "finished": self.finished, "abandoned": self.abandoned,
             "refused": self.refused, "broken": self.broken, "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens, "recent": recent,
+            "cached_tokens": self.cached_tokens, "output_tokens": self.output_tokens, "recent": recent,
         })
     }
 }

@@ -1,0 +1,178 @@
+//! `cargo xtask bench router`: Fairgate beside other routers, in front of simulated workers with prefix caches, over real HTTP.
+//!
+//! Every router gets the same requests and new workers with empty caches. The workers count what they read and what they had
+//! cached; the clients take the time to the first token.
+
+mod drive;
+mod picture;
+mod stage;
+mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::gateway::columns;
+use crate::machine;
+use drive::Seen;
+use stage::{Router, Stage};
+use workload::Workload;
+
+/// What a run measures and with which programs.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The gateway's binary.
+    #[arg(long)]
+    pub(crate) fairgate: PathBuf,
+    /// The Python of an environment with `sglang-router`; left out where absent.
+    #[arg(long)]
+    pub(crate) sglang_python: Option<PathBuf>,
+    /// The program of `vllm-router`; left out where absent.
+    #[arg(long)]
+    pub(crate) vllm_router: Option<PathBuf>,
+    /// The conversations: lines of `timestamp`, `input_length`, `output_length` and `hash_ids`, packed with gzip. Without them only the agents run.
+    #[arg(long)]
+    trace: Option<PathBuf>,
+    /// How long each run lasts, in seconds.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// How many workers, one run each.
+    #[arg(long, value_delimiter = ',', default_value = "4,16")]
+    workers: Vec<usize>,
+    /// Where to write the picture.
+    #[arg(long, default_value = "bench-router.svg")]
+    svg: PathBuf,
+    /// Only print: succeed where a bar fails.
+    #[arg(long)]
+    no_bars: bool,
+    /// Print the table as Markdown, with date and machine.
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// One workload through one router to so many workers.
+pub(crate) struct Run {
+    pub(crate) workload: &'static str,
+    pub(crate) workers: usize,
+    pub(crate) router: Router,
+    pub(crate) seen: Seen,
+}
+
+/// Measures, prints the tables on stdout, and fails where a bar does.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(options))
+}
+
+async fn measure(options: &Options) -> Result<ExitCode> {
+    let since = Instant::now();
+    let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
+    let time = Duration::from_secs(options.seconds);
+    let mut workloads = Vec::new();
+    if let Some(trace) = &options.trace {
+        workloads.push(Workload::conversations(trace, time)?);
+    }
+    workloads.push(Workload::agents(time));
+    let mut runs = Vec::new();
+    for workload in &workloads {
+        for &workers in &options.workers {
+            for router in stage::routers(options) {
+                say(&format!("{}: {workers} workers, {}", workload.name, router.name()));
+                let stage = Stage::build(options, workload, workers, router).await?;
+                let seen = drive::run(&stage, workload, workers).await;
+                runs.push(Run { workload: workload.name, workers, router, seen });
+                stage.end().await?;
+            }
+        }
+    }
+    let bars = bars(&runs)?;
+    print_tables(options, &runs, &bars);
+    std::fs::write(&options.svg, picture::svg(&runs))
+        .with_context(|| options.svg.display().to_string())?;
+    let failed = bars.iter().filter(|bar| !bar.holds).count();
+    say(&format!("done; {failed} bars fail; picture: {}", options.svg.display()));
+    Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// One requirement, what was measured, and whether it holds.
+struct Bar {
+    what: String,
+    told: String,
+    holds: bool,
+}
+
+/// For each workload and number of workers: ours beside round robin and beside the peer that saves most.
+fn bars(runs: &[Run]) -> Result<Vec<Bar>> {
+    let mut bars = Vec::new();
+    for ours in runs.iter().filter(|run| run.router == Router::Fairgate) {
+        let beside = |run: &&Run| run.workload == ours.workload && run.workers == ours.workers;
+        let others = || runs.iter().filter(beside).filter(|run| run.router != Router::Fairgate);
+        let round_robin = others().find(|run| run.router == Router::RoundRobin);
+        let round_robin = round_robin.context("round robin has run")?;
+        let peers = others().filter(|run| run.router != Router::RoundRobin);
+        let best = peers.max_by(|a, b| a.seen.saved().total_cmp(&b.seen.saved()));
+        let here = format!("{}, {} workers", ours.workload, ours.workers);
+        let mut bar = |what: &str, told: String, holds: bool| {
+            bars.push(Bar { what: format!("{here}: {what}"), told, holds });
+        };
+        let (saved, plain) = (ours.seen.saved(), round_robin.seen.saved());
+        bar(
+            "saves at least 1.5× round robin",
+            format!("{:.2}×", saved / plain),
+            saved >= 1.5 * plain,
+        );
+        if let Some(best) = best {
+            let name = best.router.name();
+            let more = saved / best.seen.saved();
+            bar(&format!("saves at least as much as {name}"), format!("{more:.2}×"), more >= 1.0);
+            let (own, other) = (ours.seen.imbalance(), best.seen.imbalance());
+            let told = format!("{own:.2} against {other:.2}");
+            bar(&format!("imbalance no worse than {name}"), told, own <= other);
+        }
+        let errors = ours.seen.errors;
+        bar("no errors", errors.to_string(), errors == 0);
+    }
+    Ok(bars)
+}
+
+#[expect(clippy::print_stdout, reason = "the result")]
+fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
+    let titles = [
+        "workload",
+        "workers",
+        "router",
+        "requests",
+        "errors",
+        "prefill saved",
+        "first token p50",
+        "first token p99",
+        "imbalance",
+    ];
+    let rows = runs.iter().map(|run| {
+        let seen = &run.seen;
+        [
+            run.workload.to_owned(),
+            run.workers.to_string(),
+            run.router.name().to_owned(),
+            seen.requests().to_string(),
+            seen.errors.to_string(),
+            format!("{:.1} %", seen.saved() * 100.0),
+            format!("{:.0} ms", seen.first_token_ms(0.5)),
+            format!("{:.0} ms", seen.first_token_ms(0.99)),
+            format!("{:.2}", seen.imbalance()),
+        ]
+    });
+    let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(rows).collect();
+    let told = bars.iter().map(|bar| {
+        let holds = if bar.holds { "holds" } else { "FAILS" };
+        [bar.what.clone(), bar.told.clone(), holds.to_owned()]
+    });
+    let head = ["bar".to_owned(), "measured".into(), String::new()];
+    let told: Vec<_> = std::iter::once(head).chain(told).collect();
+    println!("Measured {}; {} s each, in turn.\n", machine::describe(), options.seconds);
+    println!("{}", columns(&rows, options.markdown));
+    println!("{}", columns(&told, options.markdown));
+}
