@@ -168,7 +168,7 @@ mod tests {
     fn random_bytes_never_panic_and_whole_samples_survive_the_round() {
         let seed = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |since| since.as_nanos() as u64 | 1);
+            .map_or(1, |since| u64::from(since.subsec_nanos()) | 1);
         println!("seed {seed}");
         let mut state = seed;
         let mut next = || {
@@ -181,7 +181,8 @@ mod tests {
         let whole = "v:x{m=\"a b\",n=\"c\"} 3 12\n";
         for _ in 0..20_000 {
             let length = next() % 60;
-            let picked = (0..length).map(|_| alphabet[(next() % alphabet.len() as u64) as usize]);
+            let picked =
+                (0..length).map(|_| alphabet[usize::try_from(next()).unwrap() % alphabet.len()]);
             let noise: String = picked.collect();
             for sample in samples(&noise).flatten() {
                 let _ = sample.label("a");
