@@ -65,6 +65,8 @@ async fn groups_tenants_and_keys_have_budgets_in_money() {
         "tenant any money 50.00 USD",
         "tenant hosted money 0.25 USD",
         "key hosted tokens 7 tokens",
+        "group any tokens 9 tokens",
+        "group any money 1000.50 USD",
     ];
     assert_eq!(told, expected);
     assert_eq!(it.get("/api/v1/groups/none/budgets").await.refused(404), "not_found");
