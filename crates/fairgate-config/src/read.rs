@@ -8,6 +8,7 @@ mod pool;
 mod prices;
 mod rules;
 mod secret;
+mod sharing;
 mod upstream;
 mod url;
 

@@ -12,6 +12,7 @@ mod cases {
     mod bounds;
     mod demand;
     mod dynamo;
+    mod dynamo_admission;
     mod dynamo_page;
     mod dynamo_turns;
     mod explain;

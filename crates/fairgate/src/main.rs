@@ -1,6 +1,8 @@
 //! The `fairgate` command.
 
 mod admin;
+mod check_command;
+mod input;
 mod output;
 mod prove_command;
 mod replay_command;
@@ -24,6 +26,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve_command::ServeArgs),
+    Check(check_command::CheckArgs),
     Prove(prove_command::ProveArgs),
     Replay(replay_command::ReplayArgs),
     Schedule(schedule_command::ScheduleArgs),
@@ -44,6 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve_command::run(&args),
+        Command::Check(args) => check_command::run(&args),
         Command::Prove(args) => prove_command::run(&args),
         Command::Replay(args) => replay_command::run(&args),
         Command::Schedule(args) => schedule_command::run(&args),

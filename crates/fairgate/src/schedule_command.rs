@@ -1,13 +1,14 @@
 //! `fairgate schedule`: which ready task goes to which idle agent, decided from one snapshot.
 
-use std::fs;
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use fairgate_core::proportional::{Snapshot, explain, schedule};
 use fairgate_journal::schedule::{Layout, read_snapshot, write_assignments, write_explanation};
+
+use crate::input::read_text;
 
 /// Give ready tasks to idle agents by the projects' credit weights.
 ///
@@ -34,7 +35,7 @@ pub(crate) struct ScheduleArgs {
 /// Runs the command. The error, written with `{:#}`, reads `SNAPSHOT: field: message`.
 pub(crate) fn run(args: &ScheduleArgs) -> anyhow::Result<()> {
     let name = || args.snapshot.display().to_string();
-    let text = read(&args.snapshot).with_context(name)?;
+    let text = read_text(&args.snapshot).with_context(name)?;
     let snapshot = read_snapshot(&text).with_context(name)?;
     let layout = if args.pretty { Layout::Pretty } else { Layout::Compact };
     let out = io::BufWriter::new(io::stdout().lock());
@@ -56,13 +57,4 @@ fn write(
     } else {
         write_assignments(out, &schedule(snapshot), layout)
     }
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    if path != Path::new("-") {
-        return fs::read_to_string(path);
-    }
-    let mut text = String::new();
-    io::stdin().lock().read_to_string(&mut text)?;
-    Ok(text)
 }

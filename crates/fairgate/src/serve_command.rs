@@ -21,6 +21,8 @@ use fairgate_store::{KeyHash, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
+pub(crate) use first_start::tell_pools;
+
 use crate::output::Output;
 use logging::LogFormat;
 
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
 async fn serve(args: &ServeArgs, files: OpenFiles) -> Result<()> {
     let (config, sim) = configuration(args)?;
     if args.check {
-        return Ok(first_start::tell_pools(Output::stdout(), &config)?);
+        return Ok(tell_pools(Output::stdout(), &config)?);
     }
     // Before anything is made: a key made by a start that then fails would never be seen.
     let listeners = Listeners::bind(&config).map_err(|error| in_use(error, &config, args))?;

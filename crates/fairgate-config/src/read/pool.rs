@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use fairgate_core::policy::Policy;
-
-use crate::classes::{Arbiter, Classes, Surroundings, for_pool};
+use crate::classes::Arbiter;
 use crate::config::{
     BrownoutConfig, CostConfig, HostedBudget, HostedOverBudget, ModelConfig, PoolConfig,
     PrefixIndexConfig, PrefixScope, Tokenizer,
@@ -14,7 +12,7 @@ use crate::config::{
 use crate::defaults;
 use crate::field::{Field, Section};
 use crate::read::hosted::hosted_budget;
-use crate::read::policy::{default_policy, policy};
+use crate::read::sharing::shared;
 use crate::read::upstream::Upstream;
 use crate::read::{TIMEOUT, model_name, name};
 use crate::suggest::did_you_mean;
@@ -112,11 +110,7 @@ fn config(
     let capacity = capacity(section, workers.as_deref(), upstreams);
     let hosted_over_budget = hosted_over_budget(section, workers.as_deref(), upstreams);
     let prefix_index = section.optional("prefix_index", prefix_index);
-    let around = Surroundings {
-        states_batch: states_batch(workers.as_deref(), upstreams),
-        has_index: section.has("prefix_index"),
-    };
-    let shared = shared(section, models.as_deref(), &around);
+    let shared = shared(section, models.as_deref(), workers.as_deref(), upstreams);
     let max_queue =
         section.or("max_queue", defaults::MAX_QUEUE, |field| field.integer(1..=1_000_000));
     let queue_timeout =
@@ -307,47 +301,6 @@ fn hosted_over_budget(
     })?;
     let default = if has_own { HostedOverBudget::Wait } else { HostedOverBudget::Refuse };
     Some(stated.unwrap_or(default))
-}
-
-/// Whether some worker states the size of its batch. Where workers or upstreams could not be read, that has been said.
-fn states_batch(workers: Option<&[String]>, upstreams: Option<&[Upstream<'_>]>) -> bool {
-    let (Some(workers), Some(upstreams)) = (workers, upstreams) else { return true };
-    let works_here =
-        |upstream: &&Upstream<'_>| upstream.name.as_ref().is_none_or(|name| workers.contains(name));
-    upstreams.iter().filter(works_here).any(|upstream| upstream.states_batch)
-}
-
-/// How the pool is shared: by a policy file, by a policy, or by the default.
-fn shared(
-    section: &Section<'_>,
-    models: Option<&[ModelConfig]>,
-    around: &Surroundings,
-) -> Option<(Policy, Option<Classes>)> {
-    let partition = section.optional("partition", |field| {
-        let partition = field.clone().boolean()?;
-        match ["policy", "policy_file"].into_iter().find(|name| section.has(name)) {
-            Some("policy") => field.wrong(
-                "is for the default policy: set partition in the root node of policy instead",
-            ),
-            Some(_) => field.wrong(
-                "is for the default policy, and policy_file takes its place: remove one of them",
-            ),
-            None => Some(partition),
-        }
-    });
-    let classes = section.optional("policy_file", |field| {
-        if section.has("policy") {
-            return field.wrong("takes the place of policy: remove one of them");
-        }
-        let names: Vec<&str> = models?.iter().map(|model| &*model.name).collect();
-        for_pool(field, &names, around)
-    });
-    let policy = section.optional("policy", policy);
-    let (partition, policy, classes) = (partition?.unwrap_or(false), policy?, classes?);
-    match classes {
-        Some(classes) => Some((classes.policy(), Some(classes))),
-        None => Some((policy.unwrap_or_else(|| default_policy(partition)), None)),
-    }
 }
 
 fn prefix_index(field: Field<'_>) -> Option<PrefixIndexConfig> {

@@ -1,4 +1,4 @@
-//! docs/configuration.md tells the truth.
+//! docs/configuration.md tells the truth, and so do the configurations in docs/dynamo.md.
 
 use crate::support::{Folder, repository};
 
@@ -41,11 +41,13 @@ pub(crate) fn rows() -> Vec<Row> {
 
 /// The blocks behind a mark.
 fn blocks(mark: &str) -> Vec<String> {
-    let document = repository("docs/configuration.md");
     let opening = format!("```{mark}\n");
-    let parts = document.split(&opening).skip(1);
-    let blocks: Vec<String> =
-        parts.map(|part| part.split("```").next().expect("an end").to_owned()).collect();
+    let mut blocks: Vec<String> = Vec::new();
+    for document in ["docs/configuration.md", "docs/dynamo.md"] {
+        let document = repository(document);
+        let parts = document.split(&opening).skip(1);
+        blocks.extend(parts.map(|part| part.split("```").next().expect("an end").to_owned()));
+    }
     assert!(!blocks.is_empty(), "some block is marked {mark:?}");
     blocks
 }

@@ -1,7 +1,9 @@
 //! Damaged files: reading never panics, every error has a place in the file, and what is right after all reads the same
 //! again.
 
-use fairgate_config::ConfigErrors;
+use std::path::Path;
+
+use fairgate_config::{ConfigErrors, PolicyFile};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{TestCaseResult, TestRunner};
@@ -127,6 +129,26 @@ fn damaged_files_are_refused_with_places() {
         let text = damaged(&example, &damages);
         match folder.parse(&text) {
             Ok(config) => prop_assert_eq!(folder.parse(&text), Ok(config)),
+            Err(errors) => check_places(&errors, line_count(&text))?,
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn damaged_policy_files_are_refused_with_places() {
+    let example = repository("examples/router-policy.yaml");
+    over(5_000, prop::collection::vec(damage(), 1..6), |damages| {
+        let text = damaged(&example, &damages);
+        match PolicyFile::parse(&text, Path::new("router-policy.yaml")) {
+            Ok(file) => {
+                let classes = file.root.iter().chain(file.models.values());
+                for classes in classes {
+                    prop_assert_eq!(classes.policy(), classes.policy_under(classes.arbiter()));
+                    let class = classes.resolve(None, u64::MAX).class;
+                    prop_assert!(classes.all().iter().any(|known| known.name == *class));
+                }
+            }
             Err(errors) => check_places(&errors, line_count(&text))?,
         }
         Ok(())

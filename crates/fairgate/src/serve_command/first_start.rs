@@ -164,7 +164,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// Says which pools a configuration has.
-pub(super) fn tell_pools(mut out: impl Write, config: &Config) -> io::Result<()> {
+pub(crate) fn tell_pools(mut out: impl Write, config: &Config) -> io::Result<()> {
     for pool in &config.pools {
         let models: Vec<&str> = pool.models.iter().map(|model| model.name.as_str()).collect();
         let (models, workers) = (models.join(", "), pool.workers.join(", "));

@@ -5,6 +5,7 @@ mod crash;
 mod http;
 mod log;
 mod open_files;
+mod policy_file;
 mod readme;
 mod running;
 mod secrets;

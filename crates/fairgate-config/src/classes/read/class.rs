@@ -10,6 +10,7 @@ use crate::classes::{Bucket, Cell, ClassInside, ClassName, PolicyClass, queue};
 use crate::field::{Field, Section};
 use crate::read::policy;
 use crate::suggest::did_you_mean;
+use crate::values::parse_thousandths;
 
 pub(super) const CLASS: &[&str] = &[
     "name",
@@ -132,8 +133,8 @@ fn busy(section: &Section<'_>) -> Option<BusyThresholds> {
 /// A decimal of any precision, kept in thousandths: Dynamo reads a float here.
 fn fraction(field: Field<'_>) -> Option<Fraction> {
     let number = field.plain().and_then(|text| text.parse::<f64>().ok());
-    let thousandths = number.filter(|number| (0.0..=1e6).contains(number));
-    let thousandths = thousandths.map(|number| (number * 1000.0).round() as u64);
+    let number = number.filter(|number| (0.0..=1e6).contains(number));
+    let thousandths = number.and_then(|number| parse_thousandths(&format!("{number:.3}")));
     let fraction = thousandths.and_then(|number| Fraction::from_thousandths(number).ok());
     fraction.or_else(|| field.expected("a decimal from 0 to 1000000, a part of a worker's batch"))
 }

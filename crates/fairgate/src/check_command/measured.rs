@@ -1,0 +1,164 @@
+//! What each class gets under drr and under share: a closed loop through the scheduler, in virtual time.
+//!
+//! In each class twelve clients send one request after the other, eight are in flight at once, and 20 000 are counted. A
+//! request of a class has the size of a real one that falls into the class's bucket. Under drr it costs its uncached input,
+//! as in Dynamo; under share its whole estimate, which is exact here, and the tokens that it used settle it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use fairgate_config::{Arbiter, Classes};
+use fairgate_core::Pool;
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::decision::Decision;
+use fairgate_core::event::{Event, PoolConfig, Submit};
+use fairgate_core::units::{Micros, Tokens};
+
+use super::sizes::{SIZES, Size};
+use crate::table::{Cell, Table};
+
+const SLOTS: u64 = 8;
+const CLIENTS: usize = 12;
+const ENDS: usize = 20_000;
+
+/// What a class got.
+#[derive(Clone, Copy, Default)]
+struct Got {
+    input: u64,
+    tokens: u64,
+}
+
+/// A row for each class.
+pub(super) fn table(classes: &Classes) -> Table {
+    let headings = vec![
+        "class",
+        "by quanta",
+        "drr, of the input",
+        "drr, of all tokens",
+        "share, of all tokens",
+    ];
+    let quanta: Vec<u64> = classes.all().iter().map(|class| class.quantum.get()).collect();
+    let [drr, share] = [Arbiter::Drr, Arbiter::Share].map(|arbiter| measure(classes, arbiter));
+    let column = |of: fn(&Got) -> u64, got: &[Got]| parts(&got.iter().map(of).collect::<Vec<_>>());
+    let columns = [
+        parts(&quanta),
+        column(|got| got.input, &drr),
+        column(|got| got.tokens, &drr),
+        column(|got| got.tokens, &share),
+    ];
+    let mut table = Table::new(headings);
+    for (i, class) in classes.all().iter().enumerate() {
+        let parts = columns.iter().map(|column| Cell::Number(format!("{:.3}", column[i])));
+        table.row(std::iter::once(Cell::Text(class.name.to_string())).chain(parts).collect());
+    }
+    table
+}
+
+fn parts(amounts: &[u64]) -> Vec<f64> {
+    let whole: f64 = amounts.iter().map(|amount| *amount as f64).sum();
+    amounts.iter().map(|amount| *amount as f64 / whole).collect()
+}
+
+fn measure(classes: &Classes, arbiter: Arbiter) -> Vec<Got> {
+    let mut scene = Loop::new(classes, arbiter);
+    for class in 0..scene.sizes.len() {
+        for _ in 0..CLIENTS {
+            scene.submit(class);
+        }
+    }
+    for _ in 0..ENDS {
+        scene.end_next();
+    }
+    scene.got
+}
+
+/// Clients that wait for an answer and ask again.
+struct Loop<'a> {
+    classes: &'a Classes,
+    arbiter: Arbiter,
+    pool: Pool,
+    now: Micros,
+    /// The sizes of each class's requests, and which comes next.
+    sizes: Vec<(Vec<Size>, usize)>,
+    /// What was submitted and has not ended: its class and size.
+    open: BTreeMap<u64, (usize, Size)>,
+    /// When what is in flight ends.
+    ends: BinaryHeap<Reverse<(Micros, u64)>>,
+    submitted: u64,
+    got: Vec<Got>,
+}
+
+impl<'a> Loop<'a> {
+    fn new(classes: &'a Classes, arbiter: Arbiter) -> Self {
+        let sizes: Vec<(Vec<Size>, usize)> = (0..classes.all().len())
+            .map(|class| {
+                let sizes = sizes_of(classes, class);
+                // Classes do not send the same sizes at the same time.
+                let first = class * sizes.len() / classes.all().len();
+                (sizes, first)
+            })
+            .collect();
+        let got = vec![Got::default(); sizes.len()];
+        let pool = Pool::new(PoolConfig::new(SLOTS, classes.policy_under(arbiter)));
+        let (now, open, ends) = (Micros(0), BTreeMap::new(), BinaryHeap::new());
+        Self { classes, arbiter, pool, now, sizes, open, ends, submitted: 0, got }
+    }
+
+    fn submit(&mut self, class: usize) {
+        let (sizes, next) = &mut self.sizes[class];
+        let size = sizes[*next % sizes.len()];
+        *next += 1;
+        self.submitted += 1;
+        self.open.insert(self.submitted, (class, size));
+        let mut submit = Submit::new(&self.submitted.to_string());
+        let name = self.classes.all()[class].name.as_str();
+        submit.attributes = Attributes::none().with(Attribute::Class, name);
+        submit.cost = Some(Tokens(match self.arbiter {
+            Arbiter::Drr => size.input,
+            Arbiter::Share => size.input + size.output,
+        }));
+        self.apply(Event::Submit(Box::new(submit)));
+    }
+
+    /// The request in flight that is the first to end ends, and its client asks again.
+    fn end_next(&mut self) {
+        let Some(Reverse((at, id))) = self.ends.pop() else { return };
+        let Some((class, size)) = self.open.remove(&id) else { return };
+        self.now = at;
+        let got = &mut self.got[class];
+        got.input += size.input;
+        got.tokens += size.input + size.output;
+        let tokens = Some(Tokens(size.input + size.output));
+        self.apply(Event::Release { id: id.to_string().into(), tokens, quota: None });
+        self.submit(class);
+    }
+
+    fn apply(&mut self, event: Event) {
+        let mut decisions: Vec<Decision> = Vec::new();
+        let applied = self.pool.apply(self.now, event, &mut decisions);
+        applied.expect("time does not go back, and ids are used once");
+        for decision in decisions {
+            let Decision::Grant(grant) = decision else { continue };
+            let id: u64 = grant.id.parse().expect("ids are numbers");
+            let (_, size) = self.open[&id];
+            // A worker that reads 10 000 tokens a second and writes 50.
+            let lasts = size.input * 100 + size.output * 20_000;
+            self.ends.push(Reverse((Micros(self.now.0 + lasts), id)));
+        }
+    }
+}
+
+/// Real sizes that lead to the class; moved up into its bucket where none does.
+fn sizes_of(classes: &Classes, class: usize) -> Vec<Size> {
+    let cell = classes.all()[class].cell.as_ref();
+    let range = cell.and_then(|cell| classes.range(&cell.bucket));
+    let (from, to) = range.unwrap_or((0, None));
+    let fits = |size: &Size| size.input >= from && to.is_none_or(|to| size.input < to);
+    let fitting: Vec<Size> = SIZES.iter().copied().filter(fits).collect();
+    if !fitting.is_empty() {
+        return fitting;
+    }
+    let last = to.unwrap_or(u64::MAX).saturating_sub(1);
+    let moved = |size: &Size| Size { input: (from + size.input).min(last), ..*size };
+    SIZES.iter().map(moved).collect()
+}
