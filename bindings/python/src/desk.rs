@@ -6,9 +6,9 @@
 //! out of a queue or gives a slot to the next is the core's business. So it does not matter whether giving up or being
 //! granted comes first.
 //!
-//! No timer runs here. The pool has neither workers nor a queue timeout, so all that time alone can change in it
-//! ([`Pool::next_change`]) is that a request becomes late in a queue with a longest wait; no slot is given for that, and
-//! the next event sees it. How long somebody waits at most is its own affair: it withdraws.
+//! No timer runs here. Where the provider's limits are known, time alone can open the pool again ([`Desk::next_alarm`]):
+//! whoever drives the desk then says so with [`Desk::tick`]. How long somebody waits at most is its own affair: it
+//! withdraws.
 //!
 //! `W` is how somebody who waits is woken. The desk never does it: it puts notices into [`Desk::outbox`], for
 //! whoever called it to deliver when the lock is no longer held. For the same reason a `W` that is no longer needed
@@ -17,21 +17,25 @@
 mod budgets;
 mod decisions;
 mod pace;
+mod provider;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairgate_core::attribute::Attributes;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::policy::Policy;
-use fairgate_core::units::{TaskWeight, Ticks, Tokens};
+use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 use fairgate_core::{Handle, Pool};
+use fairgate_dialect::quota::Ticket;
 
 use self::budgets::Parked;
 use self::decisions::Said;
 use self::pace::Pace;
+use self::provider::Provider;
+pub(crate) use self::provider::{ProviderReport, Rates};
 use crate::agents::{AgentIndex, Agents};
 use crate::journal::Journal;
 use crate::owners::{Owner, Owners};
@@ -112,15 +116,29 @@ struct Request {
     agent: AgentIndex,
     weight: TaskWeight,
     cost: u64,
+    /// Who waits, then who gives the slot back.
     owner: Owner,
+    /// Who asked.
+    asker: Owner,
     keeps: bool,
     timed: bool,
+    attributes: Attributes,
 }
 
 impl Request {
     /// Who waits until it is granted, however long that takes: nobody where it gives up by itself.
     fn waiting_owner(&self) -> Owner {
         if self.timed { Owner::NOBODY } else { self.owner }
+    }
+
+    /// How it asks for a slot, with this priority.
+    fn submit(&self, priority: i64) -> Box<Submit> {
+        let mut submit = Box::new(Submit::new(&self.id));
+        submit.id = self.id.clone();
+        submit.attributes = self.attributes.clone();
+        (submit.weight, submit.cost, submit.priority) =
+            (self.weight, Some(Tokens(self.cost)), priority);
+        submit
     }
 }
 
@@ -133,8 +151,8 @@ struct Entry<W> {
 enum Phase<W> {
     /// Waits for a slot since that tick.
     Waiting { waiter: W, since: Ticks },
-    /// Holds a slot. Why it was granted it, as JSON, where that was asked for.
-    InFlight { why: Option<Box<str>> },
+    /// Holds a slot. Why it was granted it, as JSON, where that was asked for; how it stood with the provider then.
+    InFlight { why: Option<Box<str>>, ticket: Ticket },
 }
 
 impl<W> Entry<W> {
@@ -164,6 +182,11 @@ pub(crate) struct Desk<W> {
     /// Agents whose budget may have become large enough for somebody who waits for it.
     relieved: BTreeSet<AgentIndex>,
     pace: Pace,
+    provider: Provider,
+    /// How often the provider has refused a request because of a limit.
+    limits_met: u64,
+    /// When somebody outside will say that time has passed, in the pool's time.
+    pub(crate) alarm: Option<Micros>,
     /// What the pool says to one event; kept for its memory.
     said: Vec<Said>,
     started: Instant,
@@ -187,6 +210,9 @@ impl<W> Desk<W> {
             to_explain: HashSet::new(),
             relieved: BTreeSet::new(),
             pace: Pace::default(),
+            provider: Provider::default(),
+            limits_met: 0,
+            alarm: None,
             said: Vec::new(),
             started: Instant::now(),
             closed: false,
@@ -217,16 +243,24 @@ impl<W> Desk<W> {
             return Err(Refusal::Closed);
         }
         let its = self.agents.get(agent);
-        let mut submit = Box::new(Submit::new(&name(number)));
-        submit.attributes = match ask.attributes {
+        let attributes = match ask.attributes {
             Some(texts) => Attributes::of(texts),
             None => its.attributes.clone(),
         };
-        (submit.weight, submit.cost, submit.priority) = (ask.weight, Some(ask.cost), ask.priority);
-        let (weight, cost) = (ask.weight, ask.cost.0);
+        let (id, weight, cost) = (name(number).into(), ask.weight, ask.cost.0);
         let Ask { owner, keeps, timed, .. } = *ask;
-        let id = submit.id.clone();
-        let request = Request { number, id, agent, weight, cost, owner, keeps, timed };
+        let request = Request {
+            number,
+            id,
+            agent,
+            weight,
+            cost,
+            owner,
+            asker: owner,
+            keeps,
+            timed,
+            attributes,
+        };
         let fits = its.budget.as_mut().is_none_or(|budget| budget.reserve(cost));
         if !fits && let Some(refusal) = self.refuse_to_park(agent, cost) {
             self.discarded.push(waiter);
@@ -235,15 +269,26 @@ impl<W> Desk<W> {
         if ask.explain {
             self.to_explain.insert(request.id.clone());
         }
-        if fits {
-            let handle = self.submit(request, waiter, submit, true)?;
-            if handle.and_then(|handle| self.entry(handle)).is_some_and(Entry::is_in_flight) {
-                return Ok(Answer::Granted);
-            }
-        } else {
+        let submit = request.submit(ask.priority);
+        if !fits {
             self.park(Parked { request, waiter, submit });
+            return Ok(Answer::Waits);
         }
-        Ok(Answer::Waits)
+        match self.enter(request, waiter, submit) {
+            Answer::Refused(refusal) => Err(refusal),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Puts a request into the pool for somebody who asks: granted, or waiting, or refused.
+    fn enter(&mut self, request: Request, waiter: W, submit: Box<Submit>) -> Answer {
+        match self.submit(request, waiter, submit, true) {
+            Ok(handle) => {
+                let entry = handle.and_then(|handle| self.entry(handle));
+                if entry.is_some_and(Entry::is_in_flight) { Answer::Granted } else { Answer::Waits }
+            }
+            Err(refusal) => Answer::Refused(refusal),
+        }
     }
 
     /// Takes a request back that has just started to wait, because nobody would ever go on for it.
@@ -428,6 +473,19 @@ impl<W> Desk<W> {
         self.relieved.clear();
     }
 
+    /// When the pool should be told that time has passed, where that is sooner than anybody has been asked to.
+    pub(crate) fn next_alarm(&mut self) -> Option<Duration> {
+        if !self.has_provider() || self.pool.waiting() == 0 {
+            return None;
+        }
+        let next = self.pool.next_change()?;
+        if self.alarm.is_some_and(|alarm| alarm <= next) {
+            return None;
+        }
+        self.alarm = Some(next);
+        Some(Duration::from_micros(next.0.saturating_sub(self.now().0)))
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -452,6 +510,8 @@ impl<W> Desk<W> {
         self.to_explain.clear();
         self.relieved.clear();
         self.pace = Pace::default();
+        self.alarm = None;
+        self.restart_provider();
     }
 
     /// The request of that number, where it is in the pool.
@@ -491,7 +551,7 @@ impl<W> Desk<W> {
     /// The numbers that decided a grant, as JSON, where they were asked for and its slot is held.
     pub(crate) fn why(&self, number: Number) -> Option<&str> {
         match &self.entry(self.find(number)?)?.phase {
-            Phase::InFlight { why } => why.as_deref(),
+            Phase::InFlight { why, .. } => why.as_deref(),
             Phase::Waiting { .. } => None,
         }
     }

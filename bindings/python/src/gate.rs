@@ -6,12 +6,16 @@
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::{TaskWeight, Tokens, Weight};
+use fairgate_dialect::limits::{self, UnixMicros};
+use fairgate_dialect::quota::Stated;
 use fairgate_journal::{parse_policy, write_fairness, write_whereabouts};
+use http::StatusCode;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -19,7 +23,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
 use crate::deadlock;
-use crate::desk::{Answer, Ask, Desk, name};
+use crate::desk::{Answer, Ask, Desk, Rates, name};
 use crate::journal::Journal;
 use crate::owners::Owner;
 use crate::report;
@@ -38,14 +42,17 @@ const KEEPS: u8 = 4;
 pub(crate) type SharedDesk = Arc<Mutex<Desk<Waiter>>>;
 
 /// A pool with those who wait for it.
-#[pyclass(frozen, module = "fairgate._core")]
+#[pyclass(frozen, weakref, module = "fairgate._core")]
 pub(crate) struct Gate {
     desk: SharedDesk,
+    /// Called with a number of seconds, after which `tick` is due.
+    alarm: Py<PyAny>,
 }
 
 #[pymethods]
 impl Gate {
-    /// A pool of `capacity` slots under a policy (JSON), in which at most `max_waiting` requests wait.
+    /// A pool of `capacity` slots under a policy (JSON), in which at most `max_waiting` requests wait. `alarm(seconds)` is
+    /// called where `tick()` is to be called after so many seconds.
     #[new]
     fn new(
         py: Python<'_>,
@@ -53,6 +60,7 @@ impl Gate {
         capacity: u64,
         max_waiting: u64,
         journal: Option<PathBuf>,
+        alarm: Py<PyAny>,
     ) -> PyResult<Self> {
         let mut config = PoolConfig::new(capacity, policy_from(policy)?);
         config.max_queue = Some(max_waiting);
@@ -62,7 +70,7 @@ impl Gate {
         }
         let desk = Arc::new(Mutex::new(desk));
         deadlock::register(&desk);
-        Ok(Self { desk })
+        Ok(Self { desk, alarm })
     }
 
     /// Asks for a slot under a number that no other request has: 0 where it is granted, None where it waits, or why it
@@ -107,11 +115,7 @@ impl Gate {
             answer = Answer::Refused(self.desk()?.refuse_deadlock(id, owner));
         }
         self.deliver(py)?;
-        match answer {
-            Answer::Granted => 0u64.into_py_any(py),
-            Answer::Waits => Ok(py.None()),
-            Answer::Refused(refusal) => refusal_tuple(py, &refusal),
-        }
+        answered(py, &answer)
     }
 
     /// Says how a request that waits is woken: through `future`, which belongs to `event_loop`, or is a queue where that
@@ -167,6 +171,59 @@ impl Gate {
     fn set_owner(&self, id: u64, owner: u64) -> PyResult<()> {
         self.desk()?.set_owner(id, Owner(owner));
         Ok(())
+    }
+
+    /// States the provider's limits, per minute, and for how many seconds of them calls may be saved up.
+    fn set_rates(
+        &self,
+        py: Python<'_>,
+        requests_per_minute: Option<u64>,
+        tokens_per_minute: Option<u64>,
+        burst_seconds: u64,
+    ) -> PyResult<()> {
+        let stated = Stated { requests_per_minute, tokens_per_minute };
+        self.desk()?.set_rates(Rates { stated, burst_seconds });
+        self.deliver(py)
+    }
+
+    /// Time has passed, as `alarm` was told that it should.
+    fn tick(&self, py: Python<'_>) -> PyResult<()> {
+        self.desk()?.tick();
+        self.deliver(py)
+    }
+
+    /// The provider has answered a request in flight. Where it refused it because of a limit, and the same may be sent again
+    /// later: for how many seconds nothing is sent now.
+    fn answered(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        status: u16,
+        headers: Vec<(String, Vec<u8>)>,
+        body: &[u8],
+    ) -> PyResult<Option<f64>> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = UnixMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX));
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let mut told = limits::told(pairs, now);
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+        let pause = if status.is_client_error() || status.is_server_error() {
+            let complaint = limits::refusal(status, body, &mut told, now);
+            self.desk()?.met_limit(id, &told, &complaint)
+        } else {
+            self.desk()?.answered(id, &told);
+            None
+        };
+        self.deliver(py)?;
+        Ok(pause.map(|pause| pause.as_secs_f64()))
+    }
+
+    /// Submits a request in flight again, before all others of its agent; its slot goes to the next, charged nothing. The
+    /// same answers as to `ask`.
+    fn again(&self, py: Python<'_>, id: u64) -> PyResult<Py<PyAny>> {
+        let answer = self.desk()?.again(id, Waiter::Unnamed);
+        self.deliver(py)?;
+        answered(py, &answer)
     }
 
     fn set_capacity(&self, py: Python<'_>, slots: u64) -> PyResult<()> {
@@ -305,8 +362,12 @@ impl Gate {
             let mut desk = self.desk()?;
             let discarded = mem::take(&mut desk.discarded);
             let notice = desk.outbox.pop_front();
+            let alarm = if notice.is_none() { desk.next_alarm() } else { None };
             drop(desk);
             drop(discarded);
+            if let Some(alarm) = alarm {
+                self.alarm.call1(py, (alarm.as_secs_f64(),))?;
+            }
             let Some(notice) = notice else { return Ok(()) };
             if matches!(notice.waiter, Waiter::Unnamed) {
                 self.desk()?.early.insert(notice.number, notice.news);
@@ -320,6 +381,15 @@ impl Gate {
                 self.desk()?.cancel(notice.number);
             }
         }
+    }
+}
+
+/// 0 where it was granted, None where it waits, or why it was refused.
+fn answered(py: Python<'_>, answer: &Answer) -> PyResult<Py<PyAny>> {
+    match answer {
+        Answer::Granted => 0u64.into_py_any(py),
+        Answer::Waits => Ok(py.None()),
+        Answer::Refused(refusal) => refusal_tuple(py, refusal),
     }
 }
 

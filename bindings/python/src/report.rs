@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::agents::{Agent, WAIT_BUCKETS_US};
-use crate::desk::Desk;
+use crate::desk::{Desk, ProviderReport};
 
 /// Everything that is counted.
 pub(crate) struct Report {
@@ -22,6 +22,7 @@ pub(crate) struct Report {
     now_us: u64,
     alpha_millionths: Option<u32>,
     closed: bool,
+    provider: Option<ProviderReport>,
     agents: Vec<AgentReport>,
 }
 
@@ -87,6 +88,7 @@ impl Report {
             now_us: pool.now().0,
             alpha_millionths: pool.alpha().map(|alpha| alpha.millionths()),
             closed: desk.is_closed(),
+            provider: desk.provider_report(),
             agents,
         }
     }
@@ -102,6 +104,15 @@ impl Report {
         dict.set_item("now_us", self.now_us)?;
         dict.set_item("alpha_millionths", self.alpha_millionths)?;
         dict.set_item("closed", self.closed)?;
+        let provider = self.provider.map(|its| {
+            let provider = PyDict::new(py);
+            provider.set_item("requests_per_minute", its.requests_per_minute)?;
+            provider.set_item("tokens_per_minute", its.tokens_per_minute)?;
+            provider.set_item("paused_us", its.paused_us)?;
+            provider.set_item("limits_met", its.limits_met)?;
+            PyResult::Ok(provider)
+        });
+        dict.set_item("provider", provider.transpose()?)?;
         dict.set_item("wait_buckets_us", WAIT_BUCKETS_US)?;
         let agents = self.agents.into_iter().map(|agent| agent.into_dict(py));
         dict.set_item("agents", PyList::new(py, agents.collect::<PyResult<Vec<_>>>()?)?)?;

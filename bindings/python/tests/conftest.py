@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -64,9 +65,9 @@ class Model:
             return stats
 
 
-@pytest.fixture(scope="session")
-def model() -> Iterator[Model]:
-    """The gateway's simulated model, on a port of its own, until the tests are over."""
+@contextlib.contextmanager
+def running_model(*options: str) -> Iterator[Model]:
+    """The gateway's simulated model, on a port of its own."""
     command = [
         built("fairgate-sim", "FAIRGATE_SIM_BINARY"),
         "--steering",
@@ -76,6 +77,7 @@ def model() -> Iterator[Model]:
         "--prefill-us-per-token=0",
         "--decode-us-per-token=200",
         f"--output-tokens={Model.OUTPUT_TOKENS}",
+        *options,
     ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
@@ -88,3 +90,10 @@ def model() -> Iterator[Model]:
         process.stdin.close()
         process.wait(timeout=30)
         process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Model]:
+    """A simulated model without limits, until the tests are over."""
+    with running_model() as model:
+        yield model

@@ -14,7 +14,7 @@ class Desk:
     """Asks and releases, and notes down who is granted a slot, in order."""
 
     def __init__(self, capacity: int = 1, max_waiting: int = 1_000_000, **policy: Any) -> None:
-        self.gate = Gate(policy_text(policy.pop("policy", "load"), **policy), capacity, max_waiting, None)
+        self.gate = Gate(policy_text(policy.pop("policy", "load"), **policy), capacity, max_waiting, None, print)
         self.granted: list[int] = []
         self.news: SimpleQueue[Any] = SimpleQueue()
         self._ids = itertools.count(1)

@@ -144,3 +144,50 @@ async def test_models_that_only_know_threads_are_scheduled_too(scheduler: fairga
         thread.join(60)
     assert scheduler.snapshot().agents["default"].grants == 8
     assert idle(scheduler)
+
+
+async def test_a_slot_is_not_held_while_a_refused_call_waits(model: Model) -> None:
+    refusals = 1
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        nonlocal refusals
+        if b"refuse" in request.content and refusals:
+            refusals -= 1
+            return httpx2.Response(429, headers={"retry-after-ms": "300"}, json={"error": {"code": "rate_limit_exceeded"}})
+        body = {
+            "id": "x", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+        }  # fmt: skip
+        return httpx2.Response(200, json=body)
+
+    scheduler = fairgate.Scheduler(capacity=1)
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
+        chat = ChatOpenAI(model="m", base_url="http://test", api_key="none", http_async_client=http, max_retries=9)  # type: ignore[arg-type]
+        scheduled = fairgate.adapters.langchain.schedule(chat, scheduler)
+        task = asyncio.create_task(scheduled.ainvoke("refuse me"))
+        await until(waiting(scheduler, 1))
+        assert scheduler.snapshot().in_flight == 0, "the package's own back-off would hold the slot"
+        assert (await task).content == "yes"
+        assert chat.root_async_client.max_retries == 9, "the original is as it was"
+
+
+def test_what_is_no_chat_model_is_refused_with_what_to_do(chat: ChatOpenAI, scheduler: fairgate.Scheduler) -> None:
+    from langchain_core.language_models import FakeListLLM
+    from langchain_core.runnables import ConfigurableField
+
+    configurable = chat.configurable_fields(model_name=ConfigurableField(id="model"))
+    for wrong, message in (
+        (FakeListLLM(responses=["x"]), "plain text model.* schedule a chat model"),
+        (chat.bind(stop=["x"]), "schedule the model first, then bind"),
+        (configurable, "schedule each model that it may choose"),
+        (object(), "takes a chat model of LangChain, not object"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            fairgate.adapters.langchain.schedule(wrong, scheduler)  # type: ignore[type-var]
+
+
+async def test_a_gather_of_500_with_the_defaults_runs(scheduler: fairgate.Scheduler) -> None:
+    default = fairgate.Scheduler()
+    model = fairgate.adapters.langchain.schedule(FakeListChatModel(responses=["one"]), default)
+    answers = await asyncio.gather(*(model.ainvoke("hello") for _ in range(500)))
+    assert len(answers) == 500 and idle(default)

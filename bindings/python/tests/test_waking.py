@@ -33,7 +33,7 @@ def ask(gate: Gate, id: int, future: Any) -> object:
 
 
 def test_whoever_is_woken_may_call_back() -> None:
-    gate = Gate(POLICY, 1, 10, None)
+    gate = Gate(POLICY, 1, 10, None, print)
     seen: list[Any] = []
 
     def on_result() -> None:
@@ -51,7 +51,7 @@ def test_whoever_is_woken_may_call_back() -> None:
 
 
 def test_an_interrupt_while_waking_loses_nobody() -> None:
-    gate = Gate(POLICY, 1, 10, None)
+    gate = Gate(POLICY, 1, 10, None, print)
     interrupts = [KeyboardInterrupt()]
 
     def on_result() -> None:
@@ -70,7 +70,7 @@ def test_an_interrupt_while_waking_loses_nobody() -> None:
 
 
 def test_who_cannot_be_woken_is_passed_over() -> None:
-    gate = Gate(POLICY, 1, 10, None)
+    gate = Gate(POLICY, 1, 10, None, print)
 
     def on_result() -> None:
         raise RuntimeError("Event loop is closed")
@@ -85,7 +85,7 @@ def test_who_cannot_be_woken_is_passed_over() -> None:
 
 
 def test_late_and_unknown_ends_are_no_error() -> None:
-    gate = Gate(POLICY, 1, 10, None)
+    gate = Gate(POLICY, 1, 10, None, print)
     assert ask(gate, 1, None) == 0
     for _ in range(2):
         gate.release(1)

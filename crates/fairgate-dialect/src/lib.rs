@@ -8,6 +8,7 @@ pub mod estimate;
 pub mod fuzz;
 mod hints;
 pub mod limits;
+pub mod quota;
 mod meter;
 mod models;
 mod problem;

@@ -20,7 +20,7 @@ from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeou
 from .projects import schedule
 from .scheduler import Budget, CallOptions, Scheduler
 from .slot import Slot
-from .snapshot import AgentSnapshot, BudgetSnapshot, ServiceSnapshot, Snapshot
+from .snapshot import AgentSnapshot, BudgetSnapshot, ProviderSnapshot, ServiceSnapshot, Snapshot
 from .usage import Usage, usage_of
 from .weighing import Estimate, Weighing
 
@@ -35,6 +35,7 @@ __all__ = [
     "Estimate",
     "FairgateError",
     "Price",
+    "ProviderSnapshot",
     "QueueFull",
     "Scheduler",
     "ServiceSnapshot",

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from .context import Lease, covered_by, current_agent, lease
+from .limits import ProviderAnswer
 from .slot import Slot
 from .weighing import Estimate
 
@@ -52,6 +53,18 @@ class Call:
         """Waits for the slot, in a thread."""
         if self._lease is None:
             self.slot._acquire_blocking()
+
+    def answered(self, answer: ProviderAnswer) -> None:
+        """Tells the scheduler what an answer said of the provider's limits."""
+        self.slot._answered(answer)
+
+    async def again(self, answer: ProviderAnswer) -> bool:
+        """After an answer that refused the call: waits for another turn. False where that is in vain."""
+        return await self.slot._again(answer)
+
+    def again_blocking(self, answer: ProviderAnswer) -> bool:
+        """As :meth:`again`, in a thread."""
+        return self.slot._again_blocking(answer)
 
     def read_here(self) -> None:
         """Whoever calls this will end the call: until then, others need not wait for it in vain."""

@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from ._core import Gate
+from .clock import Alarm
 from .cost import Cost, Price, costs_of
 from .policy import OptimizeFor, Policy, policy_text
 from .prometheus import exposition
+from .rates import Rate, per_minute
 from .slot import Slot
 from .snapshot import Snapshot, snapshot_of
 from .wrapping import run, scheduled
@@ -79,14 +81,19 @@ class Scheduler:
         default) or ``"throughput"`` (0.5).
     :param alpha: the same as a number, 0 to 1 with at most six decimals; not with ``optimize_for``.
     :param auto_tune: whether alpha follows the load.
-    :param max_waiting: how many requests may wait; one more, and the agent with the most waiting loses one
-        (:class:`fairgate.QueueFull`).
+    :param max_waiting: how many requests may wait, 10 000 unless you say otherwise (about 2 kB each); one more, and the agent
+        with the most waiting loses one (:class:`fairgate.QueueFull`).
     :param max_wait_ticks: after how many ended requests a waiting one goes before all others: the bound against
         starvation.
     :param policy: ``"load"``, ``"share"``, ``"drr"``, or a policy tree as a dict or JSON text.
     :param weights: with ``policy="share"`` how large each agent's share is (100 where not named); with
         ``policy="drr"`` how many tokens of estimates each agent is granted in a round (the first also takes all agents
         not named).
+    :param rates: the provider's limits, such as ``{"requests": "500/min", "tokens": "200k/min"}``: no more is granted. What the
+        provider's answers state counts where it is lower. Without rates, what the answers state.
+    :param burst_seconds: for how many seconds of these rates calls may be saved up, 1 to 60.
+    :param retry_seconds: for how long after it asked a call that met the provider's limit is submitted again, where its own
+        timeout is not shorter.
     :param budgets: tokens per agent, as a number (reject when exhausted) or a :class:`Budget`.
     :param prices: by model, for :meth:`costs`.
     :param journal: a file in which everything that happens is recorded for ``fairgate replay``; it is emptied first.
@@ -100,10 +107,13 @@ class Scheduler:
         optimize_for: OptimizeFor | None = None,
         alpha: float | None = None,
         auto_tune: bool = False,
-        max_waiting: int = 100,
+        max_waiting: int = 10_000,
         max_wait_ticks: int | None = None,
         policy: Policy = "load",
         weights: Mapping[str, int] | None = None,
+        rates: Mapping[str, Rate] | None = None,
+        burst_seconds: int = 10,
+        retry_seconds: float = 300.0,
         budgets: Mapping[str, int | Budget] | None = None,
         prices: Mapping[str, Price] | None = None,
         journal: str | os.PathLike[str] | None = None,
@@ -123,7 +133,14 @@ class Scheduler:
         )
         self.name = name
         self._prices = dict(prices or {})
-        self._gate = Gate(text, capacity, max_waiting, None if journal is None else os.fspath(journal))
+        if retry_seconds < 0:
+            raise ValueError(f"retry_seconds must be 0 or more, not {retry_seconds}")
+        self._retry_seconds = retry_seconds
+        alarm = Alarm()
+        file = None if journal is None else os.fspath(journal)
+        self._gate = Gate(text, capacity, max_waiting, file, alarm)
+        alarm.belongs_to(self._gate)
+        self.set_rates(rates, burst_seconds=burst_seconds)
         for agent, budget in (budgets or {}).items():
             self.set_budget(agent, budget)
         _living.add(self)
@@ -156,7 +173,18 @@ class Scheduler:
             session.
         :param explain: keep the numbers that decided the grant in :attr:`Slot.why`.
         """
-        return Slot(self._gate, agent, weight, cost, priority, timeout, attributes, explain, model)
+        return Slot(
+            self._gate,
+            agent,
+            weight,
+            cost,
+            priority,
+            timeout,
+            attributes,
+            explain,
+            model,
+            self._retry_seconds,
+        )
 
     async def acquire(self, agent: str, **options: Any) -> Slot:
         """A granted slot, to be given back with :meth:`release` by whatever task or thread. Options as for :meth:`slot`.
@@ -293,6 +321,13 @@ class Scheduler:
         if slots < 0:
             raise ValueError(f"capacity must be 0 slots or more, not {slots}")
         self._gate.set_capacity(slots)
+
+    def set_rates(self, rates: Mapping[str, Rate] | None, *, burst_seconds: int = 10) -> None:
+        """Changes the provider's limits, as for the constructor. None leaves what the provider states."""
+        requests, tokens = per_minute(rates)
+        if not 1 <= burst_seconds <= 60:
+            raise ValueError(f"burst_seconds must be 1 to 60, not {burst_seconds}")
+        self._gate.set_rates(requests, tokens, burst_seconds)
 
     def set_policy(self, policy: Policy, **options: Any) -> None:
         """Puts another policy in place, with options as for the constructor. What waits goes on waiting under it."""

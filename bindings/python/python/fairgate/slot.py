@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import json
 import threading
+import time
 import warnings
 from asyncio import current_task, get_running_loop
+from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ._core import tokens as _tokens
 from .context import Covers, covers
 from .errors import FairgateError, Refusal, SlotTimeout, WouldDeadlock, refused
+from .limits import ProviderAnswer, answer_of, headers_of
 
 if TYPE_CHECKING:
     from ._core import Gate
@@ -41,6 +44,7 @@ class Slot:
     __slots__ = (
         "__weakref__",
         "_around",
+        "_asked_at",
         "_attributes",
         "_cost",
         "_flags",
@@ -54,6 +58,7 @@ class Slot:
         "_output_tokens",
         "_owner",
         "_priority",
+        "_retry_seconds",
         "_state",
         "_timeout",
         "_tokens",
@@ -73,6 +78,7 @@ class Slot:
         attributes: dict[str, str] | None,
         explain: bool,
         model: str | None,
+        retry_seconds: float,
     ) -> None:
         self._state = _NEW
         self._gate = gate
@@ -82,6 +88,9 @@ class Slot:
         self._cost = cost
         self._priority = priority
         self._timeout = timeout
+        self._retry_seconds = retry_seconds
+        # Since when it is on its way, by the clock of `time.monotonic`: noted when it is first refused.
+        self._asked_at: float | None = None
         self._attributes = attributes
         self._flags = _EXPLAIN * explain | _TIMED * (timeout is not None)
         self._model = model
@@ -116,6 +125,8 @@ class Slot:
         traceback: TracebackType | None,
     ) -> None:
         covers.set(self._around)
+        if exc is not None:
+            self._ends_with(exc)
         if self._kept:
             self.release()
 
@@ -141,27 +152,25 @@ class Slot:
                 flags,
             )
             if outcome is None:
-                outcome = await self._wait_in_task(gate, ident)
+                outcome = await self._wait_in_task(gate, ident, self._timeout)
         except BaseException:
             # It may wait, or have been granted a moment ago: either way it is over now.
-            self._state = _OVER
-            self._owner = None
-            gate.cancel(ident)
+            self._fail()
             raise
         if outcome.__class__ is not int:
             raise self._refused(outcome)
         self._waited_us = outcome
         self._state = _HELD
 
-    async def _wait_in_task(self, gate: Gate, ident: int) -> int | Refusal:
+    async def _wait_in_task(self, gate: Gate, ident: int, timeout: float | None) -> int | Refusal:
         loop = get_running_loop()
         future: asyncio.Future[int | Refusal] = loop.create_future()
         outcome = gate.wait(ident, future, loop)
         if outcome is not None:
             return outcome
         timer = None
-        if self._timeout is not None:
-            timer = loop.call_later(self._timeout, self._time_out, future)
+        if timeout is not None:
+            timer = loop.call_later(timeout, self._time_out, future)
         try:
             return await future
         finally:
@@ -189,6 +198,8 @@ class Slot:
         traceback: TracebackType | None,
     ) -> None:
         covers.set(self._around)
+        if exc is not None:
+            self._ends_with(exc)
         if self._kept:
             self.release()
 
@@ -214,18 +225,16 @@ class Slot:
                 flags,
             )
             if outcome is None:
-                outcome = self._wait_in_thread(gate, ident)
+                outcome = self._wait_in_thread(gate, ident, self._timeout)
         except BaseException:
-            self._state = _OVER
-            self._owner = None
-            gate.cancel(ident)
+            self._fail()
             raise
         if outcome.__class__ is not int:
             raise self._refused(outcome)
         self._waited_us = outcome
         self._state = _HELD
 
-    def _wait_in_thread(self, gate: Gate, ident: int) -> int | Refusal:
+    def _wait_in_thread(self, gate: Gate, ident: int, timeout: float | None) -> int | Refusal:
         if asyncio._get_running_loop() is not None:
             raise WouldDeadlock(
                 f"a request of agent {self.agent!r} must wait, and to wait here would stop the event loop that others "
@@ -235,7 +244,6 @@ class Slot:
         outcome = gate.wait(ident, queue, None)
         if outcome is not None:
             return outcome
-        timeout = self._timeout
         try:
             return queue.get(timeout=None if timeout is None else max(timeout, 0))
         except Empty:
@@ -284,6 +292,97 @@ class Slot:
         self._state = _OVER
         self._owner = None
 
+    # -- a provider's limits -----------------------------------------------------------------------------------
+
+    async def retry(self, error: BaseException) -> None:
+        """After a call met its provider's limit: waits for its turn again, so that the same call can be made once more.
+
+            async with scheduler.slot("analyst") as slot:
+                while True:
+                    try:
+                        return await call()
+                    except RateLimitError as error:
+                        await slot.retry(error)
+
+        The slot goes to others meanwhile, charged nothing; nobody is granted one before the provider's limit allows; then
+        this call goes before all others of its agent. Raises ``error`` again where it says nothing of a limit, or where
+        the call's time is over: its ``timeout``, or the scheduler's ``retry_seconds``.
+        """
+        answer = answer_of(error)
+        if answer is None or not await self._again(answer):
+            raise error
+
+    def retry_blocking(self, error: BaseException) -> None:
+        """As :meth:`retry`, in a thread."""
+        answer = answer_of(error)
+        if answer is None or not self._again_blocking(answer):
+            raise error
+
+    def heard(self, headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
+        """Says what the provider's answer said of its limits (``x-ratelimit-…``), for calls without an adapter."""
+        self._answered(ProviderAnswer(200, headers_of(headers)))
+
+    def _answered(self, answer: ProviderAnswer) -> float | None:
+        """Tells the scheduler of a provider's answer: for how many seconds nothing is sent, where it met a limit."""
+        return self._gate.answered(self._id, answer.status, answer.headers, answer.body)
+
+    async def _again(self, answer: ProviderAnswer) -> bool:
+        """Submits the call again after an answer that refused it; False where that is in vain."""
+        left = self._seconds_left(answer)
+        if left is None:
+            return False
+        self._state = _WAITING
+        try:
+            outcome = self._gate.again(self._id)
+            if outcome is None:
+                outcome = await self._wait_in_task(self._gate, self._id, left)
+        except BaseException:
+            self._fail()
+            raise
+        return self._granted_again(outcome)
+
+    def _again_blocking(self, answer: ProviderAnswer) -> bool:
+        left = self._seconds_left(answer)
+        if left is None:
+            return False
+        self._state = _WAITING
+        try:
+            outcome = self._gate.again(self._id)
+            if outcome is None:
+                outcome = self._wait_in_thread(self._gate, self._id, left)
+        except BaseException:
+            self._fail()
+            raise
+        return self._granted_again(outcome)
+
+    def _seconds_left(self, answer: ProviderAnswer) -> float | None:
+        """How long the call may wait for another turn; None where it would be in vain."""
+        if self._state != _HELD:
+            return None
+        pause = self._answered(answer)
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now - self._waited_us / 1e6
+        most = self._retry_seconds if self._timeout is None else min(self._timeout, self._retry_seconds)
+        left = self._asked_at + most - now
+        return None if pause is None or pause > left else left
+
+    def _granted_again(self, outcome: Any) -> bool:
+        if outcome.__class__ is int:
+            self._waited_us += outcome
+            self._state = _HELD
+            return True
+        if outcome[0] == "timeout":
+            self._state = _OVER
+            self._owner = None
+            return False
+        raise self._refused(outcome)
+
+    def _fail(self) -> None:
+        self._state = _OVER
+        self._owner = None
+        self._gate.cancel(self._id)
+
     def detach(self) -> None:
         """Says that somebody else than the task or thread that asked will give the slot back.
 
@@ -293,6 +392,12 @@ class Slot:
         if self._state == _HELD:
             self._owner = None
             self._gate.set_owner(self._id, 0)
+
+    def _ends_with(self, error: BaseException) -> None:
+        """The block ends with an error: one that says that the provider refused the call is heard, and charged nothing."""
+        answer = answer_of(error) if self._state == _HELD else None
+        if answer is not None and self._answered(answer) is not None and self._tokens is None:
+            self._tokens = 0
 
     def _keep_beyond_block(self) -> None:
         """Leaving the block does not give it back: it goes with what the block returned."""

@@ -50,6 +50,19 @@ class ServiceSnapshot:
 
 
 @dataclass(frozen=True)
+class ProviderSnapshot:
+    """What is known of the provider's limits: the lower of what the program and the provider state."""
+
+    #: None where there is no such limit, as far as is known.
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    #: For how many seconds nothing is granted now, because the provider asked for that.
+    paused: float
+    #: How often it refused a call because of a limit.
+    limits_met: int
+
+
+@dataclass(frozen=True)
 class AgentSnapshot:
     """One agent that has ever asked for a slot."""
 
@@ -97,6 +110,8 @@ class Snapshot:
     #: The load function's trade-off now; None under a policy whose root is not ``load``.
     alpha: float | None
     closed: bool
+    #: None where nothing is known of the provider's limits.
+    provider: ProviderSnapshot | None = None
     #: By name.
     agents: dict[str, AgentSnapshot] = field(default_factory=dict)
 
@@ -114,7 +129,16 @@ def snapshot_of(report: dict[str, Any]) -> Snapshot:
         ticks=report["ticks"],
         alpha=None if alpha is None else alpha / 1e6,
         closed=report["closed"],
+        provider=_provider(report["provider"]),
         agents={agent["name"]: _agent(agent, ends) for agent in report["agents"]},
+    )
+
+
+def _provider(its: dict[str, Any] | None) -> ProviderSnapshot | None:
+    if its is None:
+        return None
+    return ProviderSnapshot(
+        its["requests_per_minute"], its["tokens_per_minute"], its["paused_us"] / 1e6, its["limits_met"]
     )
 
 

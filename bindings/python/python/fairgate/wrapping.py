@@ -22,13 +22,19 @@ async def run(
 ) -> Any:
     """Calls a function in a slot, awaits what must be awaited, and settles what the result says it used.
 
-    A stream or iterator that comes back holds the slot until it has been read to its end or closed.
+    A stream or iterator that comes back holds the slot until it has been read to its end or closed. A call that met its
+    provider's limit is made again in its turn.
     """
     async with slot:
-        result = fn(*args, **kwargs)
-        while inspect.isawaitable(result):
-            result = await result
-        return _finish(slot, fn, result)
+        while True:
+            try:
+                result = fn(*args, **kwargs)
+                while inspect.isawaitable(result):
+                    result = await result
+            except Exception as error:
+                await slot.retry(error)
+            else:
+                return _finish(slot, fn, result)
 
 
 def run_blocking(
@@ -36,11 +42,16 @@ def run_blocking(
 ) -> Any:
     """As :func:`run`, in a thread. An awaitable that comes back holds the slot until it has been awaited."""
     with slot:
-        result = fn(*args, **kwargs)
-        if inspect.isawaitable(result):
-            slot._keep_beyond_block()
-            return _awaited(slot, fn, result)
-        return _finish(slot, fn, result)
+        while True:
+            try:
+                result = fn(*args, **kwargs)
+            except Exception as error:
+                slot.retry_blocking(error)
+                continue
+            if inspect.isawaitable(result):
+                slot._keep_beyond_block()
+                return _awaited(slot, fn, result)
+            return _finish(slot, fn, result)
 
 
 def scheduled(new_slot: Callable[[], Slot]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -143,8 +143,9 @@ impl<W> Desk<W> {
         let why = (grant.why.is_some() && self.to_explain.remove(&request.id))
             .then(|| text(at, Decision::Grant(grant)));
         let number = request.number;
+        let ticket = self.provider.sends(request.cost, at);
         if let Phase::Waiting { waiter, .. } =
-            mem::replace(&mut entry.phase, Phase::InFlight { why })
+            mem::replace(&mut entry.phase, Phase::InFlight { why, ticket })
         {
             match asking == Some(number) {
                 true => self.discarded.push(waiter),

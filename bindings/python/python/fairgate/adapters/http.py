@@ -2,8 +2,11 @@
 
 Both packages send their calls through an HTTP client of httpx or httpx2. The adapter stands where that client hands
 a request to the network: there it asks for a slot, and gives it back when the answer's last byte has been read or the
-answer is closed. So it sees every way of calling (helpers, raw answers, streams, retries: each attempt asks anew,
-and no slot is held while the package waits to retry), and changes none.
+answer is closed. So it sees every way of calling (helpers, raw answers, streams, retries), and changes none.
+
+A call that meets the provider's limit (429, or 503 and 529 where they say so) is sent again in its turn: until then it holds
+no slot, and nobody is granted one before the provider allows. The package above sees the answer that came in the end. Other
+errors it retries itself: each attempt asks anew, and no slot is held while it waits.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, TypeVar
 
 from ..calls import Call
 from ..errors import BudgetExceeded, Closed, FairgateError, QueueFull, WouldDeadlock
+from ..limits import STATUSES, ProviderAnswer, headers_of
 from ..scheduler import Scheduler
 from ..weighing import Estimate, Weighing
 from .reading import UsageReader
@@ -82,6 +86,7 @@ class _Answer:
         self._reader: UsageReader | None = None
 
     def begins(self, response: Any) -> None:
+        self.call.answered(ProviderAnswer(response.status_code, headers_of(response.headers)))
         if response.is_success:
             headers = response.headers
             self._reader = UsageReader(
@@ -139,6 +144,30 @@ class _Desk:
 
     def _call(self, estimate: Estimate) -> Call:
         return Call(self._scheduler, estimate, agent=self._agent, timeout=self._timeout)
+
+    def _is_repeatable(self, request: Any) -> bool:
+        """Whether the request's body is there to be sent again."""
+        try:
+            request.content
+        except self._module.RequestNotRead:
+            return False
+        return True
+
+    def _given_up(self, request: Any, response: Any, body: bytes) -> Any:
+        """The provider's own refusal, after the scheduler has done all that waiting can do.
+
+        The package above need not try again. Of an error that is not about a limit the scheduler says nothing.
+        """
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        if response.status_code == 429 and "x-should-retry" not in response.headers:
+            headers.append(("x-should-retry", "false"))
+        return self._module.Response(
+            response.status_code, headers=headers, content=body, request=request, extensions=response.extensions
+        )
 
     def _refusal(self, request: Any, error: FairgateError) -> Any:
         status, code, retry = 429, "slot_timeout", False
@@ -241,8 +270,19 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
             answer = _Answer(call)
             try:
                 response = self._inner.handle_request(request)
+                while response.status_code in STATUSES:
+                    body = response.read()
+                    response.close()
+                    refusal = ProviderAnswer(response.status_code, headers_of(response.headers), body)
+                    if not (self._is_repeatable(request) and call.again_blocking(refusal)):
+                        answer.end()
+                        return self._given_up(request, response, body)
+                    response = self._inner.handle_request(request)
                 answer.begins(response)
                 response.stream = SyncStream(response.stream, answer)
+            except FairgateError as error:
+                answer.end()
+                return self._refusal(request, error)
             except BaseException:
                 answer.end()
                 raise
@@ -264,8 +304,19 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
             answer = _Answer(call)
             try:
                 response = await self._inner.handle_async_request(request)
+                while response.status_code in STATUSES:
+                    body = await response.aread()
+                    await response.aclose()
+                    refusal = ProviderAnswer(response.status_code, headers_of(response.headers), body)
+                    if not (self._is_repeatable(request) and await call.again(refusal)):
+                        answer.end()
+                        return self._given_up(request, response, body)
+                    response = await self._inner.handle_async_request(request)
                 answer.begins(response)
                 response.stream = AsyncStream(response.stream, answer)
+            except FairgateError as error:
+                answer.end()
+                return self._refusal(request, error)
             except BaseException:
                 answer.end()
                 raise

@@ -10,10 +10,13 @@ every chat model. So it binds tools, streams, batches and is traced as before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import Any, TypeVar
 
+from langchain_core.language_models import BaseLLM
 from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.runnables import RunnableSerializable
+from langchain_core.runnables.base import RunnableBindingBase
 
 from ..calls import Call
 from ..prompts import Prompt
@@ -37,11 +40,50 @@ def schedule(
     come from ``weighing``; the usage that LangChain reads from the answer settles. It waits for its slot for at most
     ``timeout`` seconds, where that is given. Refusals are fairgate's own errors.
     """
+    if not isinstance(model, BaseChatModel):
+        raise TypeError(_why_not(model))
     copy = model.model_copy()
     kind = type(model)
+    leave_retries_to_the_scheduler(copy)
     # Pydantic guards the attributes of its models, the class included.
     object.__setattr__(copy, "__class__", _scheduled(kind, _Desk(scheduler, agent, weighing, timeout)))
     return copy
+
+
+def _why_not(model: object) -> str:
+    """What to do with something that is no chat model."""
+    name = type(model).__name__
+    if isinstance(model, BaseLLM):
+        return (
+            f"{name} is a plain text model, of which one call may be many: schedule a chat model, or the client underneath "
+            "with fairgate.adapters.openai.attach"
+        )
+    if isinstance(model, RunnableBindingBase):
+        return f"{name} is a model that something was bound to: schedule the model first, then bind to what schedule() returns"
+    if isinstance(model, RunnableSerializable) or "Configurable" in name:
+        return (
+            f"{name} chooses its model when it is called: schedule each model that it may choose, or attach the client "
+            "underneath with fairgate.adapters.openai.attach"
+        )
+    return f"schedule() takes a chat model of LangChain, not {name}"
+
+
+def leave_retries_to_the_scheduler(model: BaseChatModel) -> None:
+    """Turns off the retries of the clients of OpenAI's and Anthropic's packages under a model.
+
+    They would hold the call's slot while they wait. What met a limit is sent again by the scheduler, in its turn; other
+    errors reach the program, which may use ``with_retry()`` around the model.
+    """
+    for name in ("root_client", "root_async_client", "_client", "_async_client"):
+        client = getattr(model, name, None)
+        if client is not None and hasattr(client, "with_options") and hasattr(client, "max_retries"):
+            # Also where LangChain keeps it as a cached property, which pydantic would not let be set.
+            model.__dict__[name] = client.with_options(max_retries=0)
+    for name, root in (("client", "root_client"), ("async_client", "root_async_client")):
+        resource: Any = model.__dict__.get(name)
+        client = model.__dict__.get(root)
+        if client is not None and hasattr(resource, "_client"):
+            model.__dict__[name] = type(resource)(client)
 
 
 class _Desk:
@@ -95,8 +137,32 @@ class _ModelCall(Call):
             self._note(generation.message)
         return result
 
-    def see(self, message: Any) -> None:
-        """Notes a chunk of a stream."""
+    #: Whether a stream has given anything: then it cannot be begun again.
+    has_begun = False
+
+    def read(self, inner: Iterator[Any]) -> Iterator[Any]:
+        """The chunks of a stream, noted as they pass."""
+        while True:
+            # Only while the model works: between two chunks the program's own code runs.
+            with self.working():
+                chunk = next(inner, None)
+            if chunk is None:
+                return
+            self._see(chunk.message)
+            yield chunk
+
+    async def aread(self, inner: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+        """As :meth:`read`, in a task."""
+        while True:
+            with self.working():
+                chunk = await anext(inner, None)
+            if chunk is None:
+                return
+            self._see(chunk.message)
+            yield chunk
+
+    def _see(self, message: Any) -> None:
+        self.has_begun = True
         self._chunks += bool(message.content)
         self._note(message)
 
@@ -117,43 +183,54 @@ def _scheduled(kind: type[BaseChatModel], desk: _Desk) -> type[BaseChatModel]:
     class Scheduled(kind):  # type: ignore[misc, valid-type]
         def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
             with desk.call(self, messages) as call:
-                with call.working():
-                    result = super()._generate(messages, *args, **kwargs)
-                return call.generated(result)
+                while True:
+                    try:
+                        with call.working():
+                            result = super()._generate(messages, *args, **kwargs)
+                        return call.generated(result)
+                    except Exception as error:
+                        call.slot.retry_blocking(error)
 
         async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
             async with desk.call(self, messages) as call:
-                with call.working():
-                    result = await super()._agenerate(messages, *args, **kwargs)
-                return call.generated(result)
+                while True:
+                    try:
+                        with call.working():
+                            result = await super()._agenerate(messages, *args, **kwargs)
+                        return call.generated(result)
+                    except Exception as error:
+                        await call.slot.retry(error)
 
         if kind._stream is not BaseChatModel._stream:
 
             def _stream(self, messages: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-                inner = super()._stream(messages, *args, **kwargs)
-                with desk.call(self, messages) as call, contextlib.closing(inner):
+                with desk.call(self, messages) as call:
                     while True:
-                        # Only while the model works: between two chunks the program's own code runs.
-                        with call.working():
-                            chunk = next(inner, None)
-                        if chunk is None:
+                        try:
+                            with contextlib.closing(super()._stream(messages, *args, **kwargs)) as inner:
+                                yield from call.read(inner)
                             return
-                        call.see(chunk.message)
-                        yield chunk
+                        except Exception as error:
+                            if call.has_begun:
+                                raise
+                            call.slot.retry_blocking(error)
 
         # Also where the model streams in threads alone: the task that asks is the one that waits and holds.
         if kind._stream is not BaseChatModel._stream or kind._astream is not BaseChatModel._astream:
 
             async def _astream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-                inner = super()._astream(messages, *args, **kwargs)
-                async with desk.call(self, messages) as call, contextlib.aclosing(inner):
+                async with desk.call(self, messages) as call:
                     while True:
-                        with call.working():
-                            chunk = await anext(inner, None)
-                        if chunk is None:
+                        try:
+                            inner = super()._astream(messages, *args, **kwargs)
+                            async with contextlib.aclosing(inner), contextlib.aclosing(call.aread(inner)) as chunks:
+                                async for chunk in chunks:
+                                    yield chunk
                             return
-                        call.see(chunk.message)
-                        yield chunk
+                        except Exception as error:
+                            if call.has_begun:
+                                raise
+                            await call.slot.retry(error)
 
     Scheduled.__name__ = kind.__name__
     Scheduled.__qualname__ = kind.__qualname__

@@ -1,0 +1,82 @@
+"""Tells gates that time has passed: one thread for all schedulers that know their provider's limits.
+
+It starts with the first alarm, sleeps until the next one, and costs nothing where no scheduler has any.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._core import Gate
+
+_log = logging.getLogger("fairgate")
+
+
+class Alarm:
+    """What a gate calls with the number of seconds after which it wants to be told the time."""
+
+    def __init__(self) -> None:
+        self._gate: weakref.ref[Gate] | None = None
+
+    def belongs_to(self, gate: Gate) -> None:
+        self._gate = weakref.ref(gate)
+
+    def __call__(self, seconds: float) -> None:
+        if self._gate is not None:
+            _clock.wake(time.monotonic() + seconds, self._gate)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._alarms: list[tuple[float, int, weakref.ref[Gate]]] = []
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+
+    def wake(self, due: float, gate: weakref.ref[Gate]) -> None:
+        with self._lock:
+            heapq.heappush(self._alarms, (due, next(self._numbers), gate))
+            if self._thread is None:
+                # A daemon: it never keeps a program from ending.
+                self._thread = threading.Thread(target=self._run, name="fairgate-clock", daemon=True)
+                self._thread.start()
+            elif self._alarms[0][0] == due:
+                self._lock.notify()
+
+    def _run(self) -> None:
+        while True:
+            gate = self._next()()
+            if gate is not None:
+                try:
+                    gate.tick()
+                except Exception:
+                    _log.exception("a scheduler could not be told that time has passed")
+
+    def _next(self) -> weakref.ref[Gate]:
+        with self._lock:
+            while True:
+                now = time.monotonic()
+                if self._alarms and self._alarms[0][0] <= now:
+                    return heapq.heappop(self._alarms)[2]
+                self._lock.wait(self._alarms[0][0] - now if self._alarms else None)
+
+
+_clock = _Clock()
+
+
+def _in_child() -> None:
+    # The thread does not run here, and may have held the lock.
+    global _clock
+    _clock = _Clock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
