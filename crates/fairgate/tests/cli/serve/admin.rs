@@ -208,7 +208,10 @@ fn the_audit_says_who_changed_which_fields() {
     );
     assert_eq!(lines[3], "admin:ada tenant.patch demo requests_per_minute: none → 1");
     assert!(lines[4].starts_with("first-start key.create key-"), "{told}");
-    assert!(lines[4].ends_with(" name: first, priority_max: 0, tenant: demo, weight: 100"), "{told}");
+    assert!(
+        lines[4].ends_with(" name: first, priority_max: 0, tenant: demo, weight: 100"),
+        "{told}"
+    );
     assert_eq!(lines[5], "first-start tenant.add demo group: default, weight: 100");
     let entry = &gateway.json(&["audit", "--limit", "2"])[1];
     assert_eq!(entry["before"]["limits"]["requests_per_minute"], 1);
