@@ -276,7 +276,10 @@ mod tests {
             let ticket = quota.sent(1, now);
             quota.refused(ticket, &Told::default(), None, asked, now).until - now
         };
-        assert_eq!(refuse(Some(Duration::from_millis(300)), seconds(0)), Duration::from_millis(300));
+        assert_eq!(
+            refuse(Some(Duration::from_millis(300)), seconds(0)),
+            Duration::from_millis(300)
+        );
         assert_eq!(refuse(Some(seconds(365 * 86_400)), seconds(1)), PAUSE_MAX);
         // Not said how long: doubled each time, until one is accepted.
         assert_eq!(refuse(None, seconds(61)), 4 * PAUSE_FIRST);

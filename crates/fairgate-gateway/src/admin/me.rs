@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
+use fairgate_config::Classes;
 use fairgate_store::Owners;
 use http::StatusCode;
 use serde::Serialize;
@@ -103,7 +104,8 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
     let mut pools = Vec::new();
     for pool in app.pools.all() {
         let sight = app.control.sights.of(&pool).await?;
-        pools.push(my_pool(sight.view(&pool.name, &directory), &caller));
+        let view = sight.view(&pool.name, &directory);
+        pools.push(my_pool(view, &caller, pool.setup().config.classes.as_ref()));
     }
     let now = Instant::now();
     let left = |owner, name, limits| standing(limits, app.limits.left(owner, name, limits, now));
@@ -147,7 +149,7 @@ fn standing(limits: &fairgate_store::Limits, left: Left) -> Standing {
     }
 }
 
-fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
+fn my_pool(view: &PoolView, caller: &Caller, classes: Option<&Classes>) -> MyPool {
     let mine = view.tenants.iter().find(|tenant| {
         *tenant.tenant_id == *caller.tenant && *tenant.fairshare_group == *caller.group
     });
@@ -162,7 +164,7 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
         lag_tokens: 0,
         lag_bound_tokens: None,
         service: ServiceView::default(),
-        classes: my_classes(view, caller),
+        classes: my_classes(view, caller, classes),
         why: "it has sent nothing to this pool yet; its share is worked out when it does"
             .to_owned(),
     };
@@ -179,10 +181,15 @@ fn my_pool(view: &PoolView, caller: &Caller) -> MyPool {
     my_pool
 }
 
-fn my_classes(view: &PoolView, caller: &Caller) -> Vec<ClassView> {
-    let may_use = |class: &&ClassView| match &caller.rights.classes {
-        Some(list) => list.contains(&class.name),
-        None => true,
+/// The classes that a key may use: all, or those that its list names, by themselves or by their family.
+fn my_classes(view: &PoolView, caller: &Caller, classes: Option<&Classes>) -> Vec<ClassView> {
+    let Some(list) = &caller.rights.classes else { return view.classes.clone() };
+    let of_policy = |name: &str| {
+        classes.and_then(|classes| classes.all().iter().find(|class| class.name.as_str() == name))
+    };
+    let may_use = |class: &&ClassView| {
+        let cell = of_policy(&class.name).and_then(|class| class.cell.as_ref());
+        list.contains(&class.name) || cell.is_some_and(|cell| list.contains(&cell.family))
     };
     view.classes.iter().filter(may_use).cloned().collect()
 }

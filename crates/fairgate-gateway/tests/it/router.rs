@@ -10,7 +10,7 @@ use fairgate_store::{Limits, Rights};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::client::post;
+use crate::support::client::{get, post};
 use crate::support::scripted::Scripted;
 use crate::support::{Folder, House, beside, config, house_in, house_with};
 
@@ -151,6 +151,12 @@ async fn the_class_follows_from_what_is_not_cached_and_from_what_the_request_nam
     // As in Dynamo, what the file does not have is the default family; the name of a cell's class is no name to use.
     assert_eq!(class(&conversation("seas", 0), Some("elsewhere")).await.0, "long");
     assert_eq!(class(&conversation("hills", 0), Some("short")).await.0, "long");
+    // Who may use a family sees its classes.
+    let family = house.key("acme", Limits::default(), &["standard"]).await;
+    let me = get("/api/v1/me").key(&family).ask(house.gateway.addr()).await.json();
+    let mine = me["pools"][0]["classes"].as_array().unwrap();
+    let mine: Vec<&str> = mine.iter().map(|class| class["name"].as_str().unwrap()).collect();
+    assert_eq!(mine, ["long", "short"]);
     house.close().await;
     sim.stop().await;
 }
