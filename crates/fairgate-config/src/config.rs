@@ -347,6 +347,8 @@ pub struct PoolConfig {
     pub classes: Option<Classes>,
     /// The index of the prefixes that its workers hold; none where absent.
     pub prefix_index: Option<PrefixIndexConfig>,
+    /// Whether a session prefers the worker of its last request (default false). Never with a `prefix_index`.
+    pub sticky_sessions: bool,
     /// How many requests may wait (default 10 000).
     pub max_queue: u64,
     /// How long a request may wait (default 60 s).

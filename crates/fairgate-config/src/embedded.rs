@@ -69,6 +69,7 @@ impl Config {
                 policy: default_policy(false),
                 classes: None,
                 prefix_index: None,
+                sticky_sessions: false,
                 max_queue: defaults::MAX_QUEUE,
                 queue_timeout: defaults::QUEUE_TIMEOUT,
                 brownout: None,

@@ -119,7 +119,8 @@ async fn accept(
     let estimate = routed.pool.occupation.expected(&routed.arrival().caller.tenant, usual);
     let uncached = expected.input.saturating_sub(cached);
     let class = setup.class(chosen.class.as_deref(), uncached);
-    let accepted = routed.accept(Terms { expected, estimate, class, prefix });
+    let last_worker = cost::last_worker(&routed, expected.input);
+    let accepted = routed.accept(Terms { expected, estimate, class, prefix, last_worker });
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::look(&accepted)).await?,
         false => None,

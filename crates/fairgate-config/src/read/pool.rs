@@ -33,6 +33,7 @@ const POOL: &[&str] = &[
     "overloaded_status",
     "cost",
     "prefix_index",
+    "sticky_sessions",
     "observe",
     "hosted_over_budget",
 ];
@@ -110,6 +111,8 @@ fn config(
     let capacity = capacity(section, workers.as_deref(), upstreams);
     let hosted_over_budget = hosted_over_budget(section, workers.as_deref(), upstreams);
     let prefix_index = section.optional("prefix_index", prefix_index);
+    let sticky_sessions =
+        section.or("sticky_sessions", false, |field| sticky_sessions(field, section));
     let shared = shared(section, models.as_deref(), workers.as_deref(), upstreams);
     let max_queue =
         section.or("max_queue", defaults::MAX_QUEUE, |field| field.integer(1..=1_000_000));
@@ -136,6 +139,7 @@ fn config(
         policy,
         classes,
         prefix_index: prefix_index?,
+        sticky_sessions: sticky_sessions?,
         max_queue: max_queue?,
         queue_timeout: queue_timeout?,
         brownout: brownout?,
@@ -317,6 +321,17 @@ fn prefix_index(field: Field<'_>) -> Option<PrefixIndexConfig> {
         cache_tokens: cache_tokens?,
         memory_bytes_max: memory_bytes_max?,
     })
+}
+
+/// An index knows more than a session's last worker: both together would contradict each other.
+fn sticky_sessions(field: Field<'_>, pool: &Section<'_>) -> Option<bool> {
+    let sticky = field.clone().boolean()?;
+    if sticky && pool.has("prefix_index") {
+        return field.wrong(
+            "cannot act beside prefix_index, which knows where each prompt is cached: remove one of them",
+        );
+    }
+    Some(sticky)
 }
 
 fn brownout(field: Field<'_>) -> Option<BrownoutConfig> {

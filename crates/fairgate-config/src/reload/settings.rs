@@ -297,6 +297,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         policy,
         classes,
         prefix_index,
+        sticky_sessions,
         max_queue,
         queue_timeout,
         brownout,
@@ -321,6 +322,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         prefix_settings(&mut list, *prefix_index);
     }
     list.live("prefix_index", if prefix_index.is_some() { "on" } else { "off" });
+    list.live("sticky_sessions", sticky_sessions);
     // A pool's state machine has no event for these three: they are fixed from its first line on.
     list.fixed("max_queue", max_queue);
     list.fixed("queue_timeout", format_duration(*queue_timeout));

@@ -186,6 +186,11 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "cost: ▸{input: 0, output: 0}, models:",
         "pools[0].cost: input and output cannot both be 0: requests would cost nothing, and nothing be shared",
     ),
+    (
+        "models:",
+        "prefix_index: {}, sticky_sessions: ▸true, models:",
+        "pools[0].sticky_sessions: cannot act beside prefix_index, which knows where each prompt is cached: remove one of them",
+    ),
     ("models:", "partition: ▸yes, models:", "pools[0].partition: must be true or false, not yes"),
     (
         "models:",

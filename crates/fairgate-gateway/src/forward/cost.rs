@@ -8,7 +8,7 @@ use fairgate_dialect::{Dialect, Usage};
 use super::chosen::Chosen;
 use super::passage::In;
 use super::stage::{Accepted, Routed};
-use crate::pools::{Prefix, Setup};
+use crate::pools::{LastWorker, Prefix, Setup};
 
 /// What the request is expected to use; its input as `table` counts it, where it can.
 pub(super) async fn expect(
@@ -39,6 +39,16 @@ pub(super) fn look_up_prefix(
     let arrival = routed.arrival();
     let name = model.upstream_name.as_ref().unwrap_or(&model.name);
     index.look_up(&routed.ask, arrival.route, body, (&arrival.caller.tenant, name), input_tokens)
+}
+
+/// Where the last request of its session ran. `None` where it names no session, or the pool does not have them stick.
+///
+/// This is a guess about a prompt that nobody has looked at. It says where the request had best go; its cost, and with it
+/// the class and what others get, does not follow from a name that the client chose.
+pub(super) fn last_worker(routed: &In<'_, Routed>, input_tokens: u64) -> Option<Box<LastWorker>> {
+    let session = routed.session.as_deref()?;
+    let sessions = routed.pool.caches.sessions()?;
+    sessions.last(&routed.arrival().caller.key, session, input_tokens).map(Box::new)
 }
 
 /// The most input tokens that are cached on a worker which may take the request.

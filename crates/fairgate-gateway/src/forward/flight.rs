@@ -14,6 +14,7 @@ use super::continued;
 use super::passage::{Arrival, End};
 use super::settlement::Flown;
 use super::stage::{Accepted, Routed};
+use crate::identity::Caller;
 use crate::in_flight::OneInFlight;
 use crate::pools::{PoolHandle, SentPrompt, Worker};
 use crate::upstream::{Blame, Epoch, Ticket};
@@ -171,6 +172,7 @@ impl Flight {
         let bill = Bill::of(&caller.tenant, accepted, &self, end);
         continued::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
+        self.remember_session(caller, accepted, end, bill.usage);
         let upstream = &self.worker.upstream.config;
         let (money, price) = self.asked_for(arrival, accepted, bill.usage);
         if bill.source() != UsageSource::None {
@@ -193,11 +195,24 @@ impl Flight {
     }
 
     /// Learns from what the answer says was cached of its prompt, where it does.
-    fn learn_cached(&self, accepted: &Accepted) {
-        let (Some(prompt), Some(prefix)) = (&self.prompt, &accepted.terms.prefix) else { return };
-        if let Some(meter) = self.meter.as_ref().filter(|meter| meter.says_cached()) {
-            let Usage { input, cached, .. } = meter.measured().usage;
+    fn learn_cached(&self, Accepted { terms, .. }: &Accepted) {
+        let Some(meter) = self.meter.as_ref().filter(|meter| meter.says_cached()) else { return };
+        let Usage { input, cached, .. } = meter.measured().usage;
+        self.worker.hits.count(input, cached, terms.cached_on(&self.worker.upstream.name));
+        if let (Some(prompt), Some(prefix)) = (&self.prompt, &terms.prefix) {
             prompt.answered(prefix, input, cached);
+        }
+    }
+
+    /// The worker now has the session's request and its answer in its cache, where it came to an end on it.
+    fn remember_session(&self, caller: &Caller, accepted: &Accepted, end: &End, usage: Usage) {
+        let (Some(session), Some(sessions)) = (&accepted.session, accepted.pool.caches.sessions())
+        else {
+            return;
+        };
+        if is_whole(end) {
+            let tokens = usage.input.saturating_add(usage.output);
+            sessions.ended(&caller.key, session, &self.worker.upstream.name, tokens);
         }
     }
 

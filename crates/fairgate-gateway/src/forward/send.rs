@@ -258,7 +258,7 @@ fn submit(
         attributes: ask::attributes(arrival, queued, &setup),
         cost: Some(Tokens(terms.estimate.max(1))),
         input: Some(Tokens(terms.expected.input.max(1))),
-        cached: terms.prefix.as_ref().map(|prefix| prefix.cached.clone()).unwrap_or_default(),
+        cached: terms.cached(),
         priority,
         pin: payload.chosen.pin.clone(),
         requires: payload.chosen.requires.clone(),

@@ -13,11 +13,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fairgate_core::units::Tokens;
 use fairgate_dialect::Ask;
 use fairgate_dialect::estimate::Expected;
 
 use super::flight::Flight;
-use crate::pools::{PoolHandle, Prefix};
+use crate::pools::{LastWorker, PoolHandle, Prefix};
 
 /// Where a request is on its way.
 #[expect(clippy::large_enum_variant, reason = "it is inside the guard's own box")]
@@ -63,6 +64,28 @@ pub(super) struct Terms {
     pub(super) class: Option<Arc<str>>,
     /// Where its prompt is cached. `None` where nobody knows.
     pub(super) prefix: Option<Box<Prefix>>,
+    /// Where its session's last request ran, where the pool has sessions stick.
+    pub(super) last_worker: Option<Box<LastWorker>>,
+}
+
+impl Terms {
+    /// What is believed to be cached of it, by worker.
+    pub(super) fn cached(&self) -> Vec<(Box<str>, Tokens)> {
+        match (&self.prefix, &self.last_worker) {
+            (Some(prefix), _) => prefix.cached.clone(),
+            (None, Some(last)) => vec![(last.worker.clone(), last.cached)],
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// How many of its tokens are believed to be cached on a worker.
+    pub(super) fn cached_on(&self, worker: &str) -> u64 {
+        match (&self.prefix, &self.last_worker) {
+            (Some(prefix), _) => prefix.most_cached(|name| name == worker),
+            (None, Some(last)) if *last.worker == *worker => last.cached.0,
+            (None, _) => 0,
+        }
+    }
 }
 
 /// The limits have counted it in, so its end must correct them. Its tokens are being reserved.

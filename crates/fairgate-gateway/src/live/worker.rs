@@ -6,7 +6,7 @@ use fairgate_core::snapshot::Snapshot;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::pools::{EngineView, PoolHandle, QuotaView};
+use crate::pools::{CacheView, EngineView, PoolHandle, QuotaView};
 
 /// A worker of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -34,10 +34,32 @@ pub struct WorkerBody {
     pub slots_reason: Option<String>,
     /// What its engine says of itself; null where that is not read.
     pub engine: Option<EngineBody>,
+    /// What its answers said of its cache; null where none has said anything.
+    pub cache: Option<CacheBody>,
     /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
     pub tier: u32,
     /// The limits of its provider's account; null where it is not hosted.
     pub quota: Option<QuotaBody>,
+}
+
+/// What the answers of a worker said of its cache, in tokens since the gateway knows the worker. Answers that do not say how much
+/// was cached are not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Cache)]
+pub struct CacheBody {
+    /// Input tokens of these answers.
+    pub input_tokens: u64,
+    /// How many of them were cached.
+    pub cached_tokens: u64,
+    /// How many of them the gateway expected to be cached there when the requests came; null where the pool has neither
+    /// `prefix_index` nor `sticky_sessions`.
+    pub expected_tokens: Option<u64>,
+}
+
+impl From<CacheView> for CacheBody {
+    fn from(CacheView { input, cached, expected }: CacheView) -> Self {
+        Self { input_tokens: input, cached_tokens: cached, expected_tokens: expected }
+    }
 }
 
 /// What an engine says of itself.
@@ -125,6 +147,7 @@ pub(crate) fn workers(snapshot: &Snapshot, pool: &PoolHandle) -> Vec<WorkerBody>
         slots: worker.slots,
         slots_reason: worker.slots_reason,
         engine: worker.engine.map(Into::into),
+        cache: worker.cache.map(Into::into),
         tier: worker.tier,
         quota: worker.quota.map(Into::into),
     });

@@ -76,6 +76,9 @@ struct Seen {
     worker_slots: Family<WorkerLabels, Gauge>,
     engine_running: Family<WorkerLabels, Gauge>,
     engine_waiting: Family<WorkerLabels, Gauge>,
+    worker_input: Family<WorkerLabels, Counter>,
+    worker_cached: Family<WorkerLabels, Counter>,
+    worker_expected: Family<WorkerLabels, Counter>,
     classes: Classes,
 }
 
@@ -183,6 +186,13 @@ impl Seen {
         if let Some(slots) = worker.slots {
             self.worker_slots.get_or_create(&labels).set(whole(slots));
         }
+        if let Some(cache) = worker.cache {
+            self.worker_input.get_or_create(&labels).inc_by(cache.input);
+            self.worker_cached.get_or_create(&labels).inc_by(cache.cached);
+            if let Some(expected) = cache.expected {
+                self.worker_expected.get_or_create(&labels).inc_by(expected);
+            }
+        }
         if let Some(engine) = worker.engine {
             self.engine_running.get_or_create(&labels).set(whole(engine.running));
             self.engine_waiting.get_or_create(&labels).set(whole(engine.waiting));
@@ -240,6 +250,12 @@ impl Seen {
         to.register_with_unit("engine_running", help, requests(), self.engine_running);
         let help = "Requests in the own queue of the worker's engine, as it says";
         to.register_with_unit("engine_waiting", help, requests(), self.engine_waiting);
+        let help = "Input tokens of the worker's answers that said how many of them were cached";
+        to.register_with_unit("worker_input", help, tokens(), self.worker_input);
+        let help = "Of these, tokens that the worker had cached, as its answers say";
+        to.register_with_unit("worker_cached", help, tokens(), self.worker_cached);
+        let help = "Of these, tokens that the pool expected to be cached there; absent without an index or sticky sessions";
+        to.register_with_unit("worker_cached_expected", help, tokens(), self.worker_expected);
         self.classes.register_in(to);
     }
 }

@@ -10,6 +10,7 @@ use fairgate_dialect::Dialect;
 use fairgate_dialect::estimate::{Estimator, Table, Weights};
 use fairgate_runtime::Gate;
 
+use super::hits::{CacheHits, CacheView};
 use super::names::Names;
 use super::prefixes::Caches;
 use super::reporter::Reporter;
@@ -71,6 +72,10 @@ pub(crate) struct Worker {
     pub(crate) in_flight: InFlight,
     /// Whether an operator has it take nothing new.
     pub(crate) is_drained: bool,
+    /// What its answers say of its cache.
+    pub(crate) hits: CacheHits,
+    /// Whether the pool expects anything to be in its cache.
+    pub(crate) expects_hits: bool,
 }
 
 /// How a worker stands, for the live view.
@@ -96,6 +101,8 @@ pub struct WorkerView {
     pub slots_reason: Option<String>,
     /// What its engine says, where it is read.
     pub engine: Option<EngineView>,
+    /// What its answers said of its cache, where they did.
+    pub cache: Option<CacheView>,
     /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
     pub tier: u32,
     /// The limits of its provider's account, where it is hosted.
@@ -298,6 +305,7 @@ impl Worker {
             slots: self.upstream.slots_in_all(),
             slots_reason: sight.slots_reason.clone(),
             engine: EngineView::of(&sight),
+            cache: self.hits.view(self.expects_hits),
             tier: config.tier,
             quota,
         }

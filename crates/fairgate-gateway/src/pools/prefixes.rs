@@ -8,11 +8,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use fairgate_config::{PrefixIndexConfig, PrefixScope};
+use fairgate_config::{PoolConfig, PrefixIndexConfig, PrefixScope};
 use fairgate_core::units::Tokens;
 use fairgate_dialect::{Ask, Piece, Route};
 use fairgate_prefix::{Chain, ChainBuilder, Identity, Index, SecretKey};
 
+use super::sessions::Sessions;
 use crate::upstream::EngineHook;
 
 /// What a block may take of memory, in bytes: measured at most 80, as `cargo xtask bench prefix` shows.
@@ -61,34 +62,56 @@ impl SentPrompt {
     }
 }
 
-/// The index of a pool, where it has one. A reload may switch it on or off.
+/// What the workers' caches are believed to hold: by an index of prefixes, by sessions, or by nobody. A reload may switch
+/// either on or off.
 #[derive(Default)]
-pub(crate) struct Caches(ArcSwapOption<Prefixes>);
+pub(crate) struct Caches {
+    index: ArcSwapOption<Prefixes>,
+    sessions: ArcSwapOption<Sessions>,
+}
 
 impl Caches {
     /// The index, where the pool has one.
     pub(crate) fn index(&self) -> Option<Arc<Prefixes>> {
-        self.0.load_full()
+        self.index.load_full()
+    }
+
+    /// Where sessions ran, where the pool has them stick to their workers.
+    pub(crate) fn sessions(&self) -> Option<Arc<Sessions>> {
+        self.sessions.load_full()
+    }
+
+    /// The worker has restarted, or cannot be reached: nothing is in its cache any more.
+    pub(crate) fn forget(&self, worker: &str) {
+        self.index().inspect(|index| index.forget(worker));
+        self.sessions().inspect(|sessions| sessions.forget(worker));
     }
 
     /// From now on the pool is configured so and has these workers. An index that stays as it is keeps what it knows.
     pub(super) fn employ<'a>(
         &self,
-        config: Option<PrefixIndexConfig>,
-        workers: impl Iterator<Item = &'a Arc<str>>,
+        config: &PoolConfig,
+        workers: impl Iterator<Item = &'a Arc<str>> + Clone,
     ) {
-        if self.0.load().as_ref().map(|index| index.config) != config {
-            self.0.store(config.map(|config| Arc::new(Prefixes::new(config))));
+        let PoolConfig { prefix_index, sticky_sessions, .. } = config;
+        if self.index.load().as_ref().map(|index| index.config) != *prefix_index {
+            self.index.store(prefix_index.map(|config| Arc::new(Prefixes::new(config))));
+        }
+        if self.sessions.load().is_some() != *sticky_sessions {
+            self.sessions.store(sticky_sessions.then(Arc::default));
         }
         if let Some(index) = self.index() {
-            index.employ(workers);
+            index.employ(workers.clone());
+        }
+        if let Some(sessions) = self.sessions() {
+            sessions.employ(workers);
         }
     }
 }
 
 impl EngineHook for Caches {
     fn restarted(&self, worker: &str) {
-        self.index().inspect(|index| index.forget(worker));
+        self.forget(worker);
     }
 
     fn cache_holds(&self, worker: &str, tokens: u64) {
@@ -188,7 +211,7 @@ impl Prefixes {
     }
 
     /// The worker has restarted, or cannot be reached: its cache is empty when it is back.
-    pub(crate) fn forget(&self, worker: &str) {
+    fn forget(&self, worker: &str) {
         let mut known = self.known();
         if let Some(worker) = known.workers.get(worker).copied() {
             known.index.forget(worker);

@@ -15,6 +15,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::gates;
 use super::handle::{PoolHandle, Setup, Worker};
+use super::hits::CacheHits;
 use super::names::Names;
 use super::prefixes::Caches;
 use super::remembered;
@@ -291,7 +292,9 @@ impl Workers<'_> {
                 let in_flight =
                     same.map_or_else(InFlight::default, |worker| worker.in_flight.clone());
                 let is_drained = self.roster.is_drained(&config.name, &upstream.name);
-                Arc::new(Worker { upstream, in_flight, is_drained })
+                let hits = same.map_or_else(CacheHits::default, |worker| worker.hits.clone());
+                let expects_hits = config.prefix_index.is_some() || config.sticky_sessions;
+                Arc::new(Worker { upstream, in_flight, is_drained, hits, expects_hits })
             })
             .collect()
     }
@@ -310,7 +313,7 @@ async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHand
     let reporter = Arc::new(Reporter::start(gate.clone(), &config));
     reporter.employ(&workers, &config);
     let caches = Arc::new(Caches::default());
-    caches.employ(config.prefix_index, workers.iter().map(|worker| &worker.upstream.name));
+    caches.employ(&config, workers.iter().map(|worker| &worker.upstream.name));
     if workers.is_empty() {
         name_a_worker(&gate).await;
     }
@@ -387,7 +390,7 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, workers: Workers<'_>,
     leaving.iter().for_each(|worker| pool.reporter.departs(worker));
     pool.reporter.employ(&next.workers, &next.config);
     let names = next.workers.iter().map(|worker| &worker.upstream.name);
-    pool.caches.employ(next.config.prefix_index, names);
+    pool.caches.employ(&next.config, names);
     // What was being told of the workers from before is told by then, so that nobody comes back who is gone.
     pool.reporter.pause().await;
     for worker in &next.workers {

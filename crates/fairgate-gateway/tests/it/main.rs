@@ -7,6 +7,7 @@ mod support;
 mod admin;
 mod arriving;
 mod budgets;
+mod classes;
 mod clever;
 mod compressed;
 mod continued;

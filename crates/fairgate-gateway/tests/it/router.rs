@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fairgate_config::{Config, MetricsConfig, OverloadConfig, PrefixIndexConfig, PrefixScope};
+use fairgate_gateway::pools::CacheView;
 use fairgate_sim::{OutputLength, Sim, SimOptions};
 use fairgate_store::{Limits, Rights};
 use http::StatusCode;
@@ -195,4 +196,128 @@ async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
     // A client's own salt goes on keeping apart what it kept apart.
     assert!(![mine.as_str(), "x"].contains(&salt(&house.key, Some("x")).await.as_str()));
     house.close().await;
+}
+
+/// What is believed of the caches of the workers: input, cached and expected tokens by worker.
+fn hits(house: &House) -> Vec<(String, Option<CacheView>)> {
+    house.gateway.app().pools.all()[0]
+        .workers()
+        .into_iter()
+        .map(|worker| (worker.name, worker.cache))
+        .collect()
+}
+
+#[tokio::test]
+async fn hit_rates_show_whether_the_index_is_right() {
+    let addr = ([127, 0, 0, 1], 0).into();
+    let sim = caching(addr);
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].prefix_index = index(PrefixScope::Pool);
+    })
+    .await;
+    assert_eq!(hits(&house), [("sim".to_owned(), None)]);
+    let key = house.key.clone();
+    let (_, cached, _) = ask(&house, &key, &conversation("rivers", 0), None).await;
+    assert_eq!(cached, 0);
+    let (_, cached, _) = ask(&house, &key, &conversation("rivers", 1), None).await;
+    let view = hits(&house)[0].1.unwrap();
+    let input: u64 = house.rows().await.iter().map(|row| row.input_tokens).sum();
+    assert_eq!((view.input, view.cached), (input, cached));
+    let expected = view.expected.unwrap();
+    assert!(cached > 500 && expected.abs_diff(cached) * 20 < cached, "{expected} of {cached}");
+    let app = house.gateway.app();
+    let text = app.metrics.render(&app.pools.all(), false).await;
+    let labels = r#"{pool="sim",worker="sim"}"#;
+    for line in [
+        format!("fairgate_worker_input_tokens_total{labels} {input}"),
+        format!("fairgate_worker_cached_tokens_total{labels} {cached}"),
+        format!("fairgate_worker_cached_expected_tokens_total{labels} {expected}"),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    house.close().await;
+    sim.stop().await;
+}
+
+/// Asks as a session, and says the worker.
+async fn ask_in(house: &House, session: &str, body: &Value) -> String {
+    let question = post(CHAT, body).key(&house.key).header("x-fairgate-session", session);
+    let answer = question.ask(house.gateway.addr()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    house.rows().await.pop().unwrap().worker.unwrap()
+}
+
+#[tokio::test]
+async fn a_session_stays_on_its_worker_as_long_as_that_one_is_reached_and_not_loaded() {
+    let mut first = Scripted::start().await;
+    let second = caching(([127, 0, 0, 1], 0).into());
+    let house = house_with(&first.url(), |config| {
+        let other = beside(config, "b", &second.url());
+        config.upstreams.push(other);
+        config.pools[0].workers.push("b".into());
+        config.pools[0].sticky_sessions = true;
+        config.pools[0].retries = 0;
+    })
+    .await;
+    let addr = house.gateway.addr();
+    // While the first worker has something to do, a session begins on the second.
+    let long = post(CHAT, &conversation("seas", 0)).key(&house.key);
+    let busy = tokio::spawn(async move { long.ask(addr).await });
+    let held = first.call().await;
+    assert_eq!(ask_in(&house, "chat", &conversation("rivers", 0)).await, "b");
+    let usage = r#"{"usage":{"prompt_tokens":9,"completion_tokens":1}}"#;
+    held.answer(200, "application/json", usage);
+    assert_eq!(busy.await.unwrap().status, StatusCode::OK);
+    // Both are idle, and the first one came first: only the session speaks for the second.
+    assert_eq!(ask_in(&house, "chat", &conversation("rivers", 1)).await, "b");
+    let estimates: Vec<u64> = house.rows().await.iter().map(|row| row.estimate).collect();
+    assert!(estimates[2] > 300, "a session is no discount: {estimates:?}");
+    // What no session, or another one, asks for goes to the first.
+    let other = post(CHAT, &conversation("rivers", 1)).key(&house.key);
+    let other = other.header("x-fairgate-session", "another");
+    let asked = tokio::spawn(async move { other.ask(addr).await });
+    first.call().await.answer(200, "application/json", usage);
+    assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+
+    // A worker that cannot be reached has lost what it held: nothing else says so, as nobody reads its metrics.
+    let there = second.addr();
+    second.stop().await;
+    let question = post(CHAT, &conversation("rivers", 2)).key(&house.key);
+    let answer = question.header("x-fairgate-session", "chat").ask(addr).await;
+    assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.text());
+    let second = caching(there);
+    let question = post(CHAT, &conversation("rivers", 2)).key(&house.key);
+    let question = question.header("x-fairgate-session", "chat");
+    let asked = tokio::spawn(async move { question.ask(addr).await });
+    first.call().await.answer(200, "application/json", usage);
+    assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+    house.close().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn the_index_forgets_a_worker_that_cannot_be_reached() {
+    let addr = ([127, 0, 0, 1], 0).into();
+    let (first, second) = (caching(addr), caching(addr));
+    let house = house_with(&first.url(), |config| {
+        let other = beside(config, "b", &second.url());
+        config.upstreams.push(other);
+        config.pools[0].workers.push("b".into());
+        config.pools[0].prefix_index = index(PrefixScope::Pool);
+        config.pools[0].retries = 0;
+    })
+    .await;
+    let rights = Rights { may_pin: true, ..Rights::default() };
+    let key = house.key_with("acme", Limits::default(), rights).await;
+    assert_eq!(ask(&house, &key, &conversation("rivers", 0), Some("b")).await.0, "b");
+    assert_eq!(ask(&house, &key, &conversation("rivers", 1), None).await.0, "b");
+    let there = second.addr();
+    second.stop().await;
+    let question = post(CHAT, &conversation("rivers", 1)).key(&key);
+    assert_eq!(question.ask(house.gateway.addr()).await.status, StatusCode::BAD_GATEWAY);
+    let second = caching(there);
+    assert_eq!(ask(&house, &key, &conversation("rivers", 1), None).await.0, "sim");
+    house.close().await;
+    first.stop().await;
+    second.stop().await;
 }

@@ -340,6 +340,8 @@ fn workers(pools: &Value) -> Table {
         "in flight",
         "slots",
         "tier",
+        "hits",
+        "expected",
         "waiting",
         "requests/min",
         "tokens/min",
@@ -355,6 +357,8 @@ fn workers(pools: &Value) -> Table {
                 Cell::Number(text(worker, "in_flight")),
                 Cell::Number(text(worker, "slots")),
                 Cell::Number(text(worker, "tier")),
+                Cell::Number(hit_rate(worker, "cached_tokens")),
+                Cell::Number(hit_rate(worker, "expected_tokens")),
                 Cell::Number(text(pool, "queued")),
                 Cell::Number(rate(worker, "requests")),
                 Cell::Number(rate(worker, "tokens")),
@@ -374,6 +378,18 @@ pub(super) fn state(worker: &Value) -> String {
             Some(reason) => format!("{state}: {reason}"),
             None => state,
         },
+    }
+}
+
+/// The part of a worker's input tokens that was cached as its answers say, or that the gateway expected to be cached.
+pub(super) fn hit_rate(worker: &Value, which: &str) -> String {
+    let cache = &worker["cache"];
+    match (cache["input_tokens"].as_u64(), cache[which].as_u64()) {
+        (Some(input), Some(cached)) if input > 0 => {
+            let part = u128::from(cached) * 1000 / u128::from(input);
+            format!("{}.{} %", part / 10, part % 10)
+        }
+        _ => "–".to_owned(),
     }
 }
 

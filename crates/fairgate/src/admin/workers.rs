@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::watch::state;
+use super::watch::{hit_rate, state};
 use super::{Common, escaped, text};
 use crate::table::{Cell, Table};
 
@@ -194,6 +194,8 @@ fn table(workers: &Value) -> Table {
         "running",
         "waiting",
         "cache",
+        "hits",
+        "expected",
         "slots changed",
     ];
     let mut table = Table::new(headings);
@@ -213,6 +215,8 @@ fn table(workers: &Value) -> Table {
             Cell::Number(
                 cache.map_or("-".to_owned(), |part| format!("{}.{} %", part / 10, part % 10)),
             ),
+            Cell::Number(hit_rate(worker, "cached_tokens")),
+            Cell::Number(hit_rate(worker, "expected_tokens")),
             Cell::Text(text(worker, "slots_reason")),
         ]);
     }
@@ -228,9 +232,11 @@ mod tests {
         let workers = json!([
             {"name": "a", "source": "file", "state": "overloaded", "reason": "9 wait in the engine, more than 4",
              "in_flight": 12, "slots": 12, "prefill_tokens": 900, "slots_reason": "16 → 12: 9 waited in the engine's own queue",
-             "engine": {"kind": "vllm", "running": 12, "waiting": 9, "cache_used_thousandths": 942}},
+             "engine": {"kind": "vllm", "running": 12, "waiting": 9, "cache_used_thousandths": 942},
+             "cache": {"input_tokens": 3000, "cached_tokens": 2000, "expected_tokens": 2100}},
             {"name": "b", "source": "dns", "state": "up", "reason": null, "in_flight": 0, "slots": null,
-             "prefill_tokens": 0, "slots_reason": null, "engine": null},
+             "prefill_tokens": 0, "slots_reason": null, "engine": null,
+             "cache": {"input_tokens": 7, "cached_tokens": 7, "expected_tokens": null}},
         ]);
         let mut told = Vec::new();
         table(&workers).write(&mut told).unwrap();
@@ -238,6 +244,8 @@ mod tests {
         let lines: Vec<&str> = told.lines().collect();
         assert!(lines[1].contains("overloaded: 9 wait in the engine, more than 4"), "{told}");
         assert!(lines[1].contains("94.2 %"), "{told}");
+        assert!(lines[1].contains("66.6 %    70.0 %"), "{told}");
+        assert!(lines[2].contains("100.0 %         –"), "{told}");
         assert!(lines[2].starts_with("b       dns   up"), "{told}");
     }
 }

@@ -170,8 +170,12 @@ impl<'p> In<'p, InFlight> {
 
     /// Says that the attempt failed, and whose fault that is.
     pub(in crate::forward) fn blame(&mut self, blame: Blame) {
-        let (arrival, in_flight) = self.parts();
-        in_flight.flight.blame(blame, &arrival.caller.tenant);
+        let (arrival, InFlight { counted, flight }) = self.parts();
+        flight.blame(blame, &arrival.caller.tenant);
+        if blame == Blame::Worker {
+            // Whoever answers at its address next may be another process.
+            counted.pool.caches.forget(&flight.worker.upstream.name);
+        }
     }
 
     /// Says that the connection was lost in the middle of an answer.

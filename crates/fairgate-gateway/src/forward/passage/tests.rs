@@ -165,7 +165,13 @@ fn routed(read: In<'_, Read>) -> In<'_, Routed> {
 
 fn accepted(routed: In<'_, Routed>) -> In<'_, Accepted> {
     let expected = Expected { input: INPUT, input_max: INPUT, output: 50, output_max: None };
-    routed.accept(Terms { expected, estimate: ESTIMATE, class: None, prefix: None })
+    routed.accept(Terms {
+        expected,
+        estimate: ESTIMATE,
+        class: None,
+        prefix: None,
+        last_worker: None,
+    })
 }
 
 fn counted(accepted: In<'_, Accepted>) -> In<'_, Counted> {

@@ -130,7 +130,13 @@ fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<Worker>) {
     let mut config = Config::embedded("unused".into(), nowhere.0, nowhere.1);
     let upstream = UpstreamConfig { name: "w".into(), ..config.upstreams.remove(0) };
     let upstream = Arc::new(Upstream::new(upstream, None).unwrap());
-    let worker = Worker { upstream, in_flight: InFlight::default(), is_drained: false };
+    let worker = Worker {
+        upstream,
+        in_flight: InFlight::default(),
+        is_drained: false,
+        hits: Default::default(),
+        expects_hits: false,
+    };
     let pool = fairgate_config::PoolConfig { capacity: CAPACITY, ..config.pools.remove(0) };
     (pool, Arc::new(worker))
 }
