@@ -53,6 +53,8 @@ pub(crate) struct Agent {
     pub(crate) waited_us: u64,
     /// What it may spend, where it has a budget.
     pub(crate) budget: Option<Budget>,
+    /// Whether it was said of this agent which budget it has, or that it has none.
+    pub(crate) has_own_terms: bool,
 }
 
 impl Agent {
@@ -97,6 +99,10 @@ impl Agents {
     /// All of them, in the order in which they came.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Agent> {
         self.list.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Agent> {
+        self.list.iter_mut()
     }
 
     /// Forgets what waits and what is in flight, as after a fork; what was counted stays.

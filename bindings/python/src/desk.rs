@@ -22,7 +22,7 @@ mod provider;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairgate_core::attribute::Attributes;
 use fairgate_core::event::{Event, PoolConfig, Submit};
@@ -30,6 +30,7 @@ use fairgate_core::policy::Policy;
 use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 use fairgate_core::{Handle, Pool};
 use fairgate_dialect::quota::Ticket;
+use fairgate_money::UnixMicros;
 
 use self::budgets::Parked;
 use self::decisions::Said;
@@ -37,6 +38,7 @@ use self::pace::Pace;
 use self::provider::Provider;
 pub(crate) use self::provider::{ProviderReport, Rates};
 use crate::agents::{AgentIndex, Agents};
+use crate::budget::{Moment, Terms};
 use crate::journal::Journal;
 use crate::owners::{Owner, Owners};
 use crate::usage::{Ledger, Used};
@@ -93,6 +95,16 @@ impl Refusal {
             Self::Closed => "closed",
         }
     }
+}
+
+/// A part of a budget is spent.
+#[derive(Debug)]
+pub(crate) struct Alert {
+    pub(crate) agent: Arc<str>,
+    /// In thousandths of the limit.
+    pub(crate) part: u32,
+    pub(crate) spent: u64,
+    pub(crate) limit: u64,
 }
 
 /// News for somebody who waits.
@@ -179,6 +191,10 @@ pub(crate) struct Desk<W> {
     pub(crate) owners: Owners,
     /// Whose grants are to be explained.
     to_explain: HashSet<Arc<str>>,
+    /// The budget of agents for whom none was stated.
+    default_budget: Option<Terms>,
+    /// Budgets of which a part was spent that somebody wants to be told of.
+    pub(crate) alerts: Vec<Alert>,
     /// Agents whose budget may have become large enough for somebody who waits for it.
     relieved: BTreeSet<AgentIndex>,
     pace: Pace,
@@ -190,6 +206,7 @@ pub(crate) struct Desk<W> {
     /// What the pool says to one event; kept for its memory.
     said: Vec<Said>,
     started: Instant,
+    started_unix: UnixMicros,
     closed: bool,
 }
 
@@ -208,6 +225,8 @@ impl<W> Desk<W> {
             parked: BTreeMap::new(),
             owners: Owners::default(),
             to_explain: HashSet::new(),
+            default_budget: None,
+            alerts: Vec::new(),
             relieved: BTreeSet::new(),
             pace: Pace::default(),
             provider: Provider::default(),
@@ -215,6 +234,7 @@ impl<W> Desk<W> {
             alarm: None,
             said: Vec::new(),
             started: Instant::now(),
+            started_unix: unix_now(),
             closed: false,
         }
     }
@@ -242,6 +262,7 @@ impl<W> Desk<W> {
             self.discarded.push(waiter);
             return Err(Refusal::Closed);
         }
+        self.prepare_budget(agent);
         let its = self.agents.get(agent);
         let attributes = match ask.attributes {
             Some(texts) => Attributes::of(texts),
@@ -371,13 +392,30 @@ impl<W> Desk<W> {
         self.owners.gives_back(request.owner);
         let its = self.agents.get(request.agent);
         its.in_flight -= 1;
-        if let Some(budget) = &mut its.budget {
-            budget.settle(request.cost, tokens.unwrap_or(request.cost));
-            self.relieved.insert(request.agent);
+        if its.budget.is_some() {
+            self.settle_budget(&request, tokens.unwrap_or(request.cost));
         }
         self.pace.ended(self.now());
         let tokens = tokens.map(Tokens);
         self.apply(Event::Release { id: request.id, tokens, quota: None });
+    }
+
+    fn settle_budget(&mut self, request: &Request, used: u64) {
+        let now = self.moment();
+        let its = self.agents.get(request.agent);
+        let Some(budget) = &mut its.budget else { return };
+        if let Some(part) = budget.settle(request.cost, used, now) {
+            let (spent, limit) = (budget.spent, budget.terms.limit);
+            self.alerts.push(Alert { agent: its.name.clone(), part, spent, limit });
+        }
+        self.relieved.insert(request.agent);
+    }
+
+    /// What time it is, by both clocks.
+    fn moment(&self) -> Moment {
+        let elapsed = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let unix = UnixMicros(self.started_unix.0.saturating_add(elapsed));
+        Moment { pool_us: self.now().0, unix }
     }
 
     /// A request waits in the pool no more, and was not granted a slot.
@@ -475,10 +513,15 @@ impl<W> Desk<W> {
 
     /// When the pool should be told that time has passed, where that is sooner than anybody has been asked to.
     pub(crate) fn next_alarm(&mut self) -> Option<Duration> {
-        if !self.has_provider() || self.pool.waiting() == 0 {
-            return None;
-        }
-        let next = self.pool.next_change()?;
+        let in_pool = (self.has_provider() && self.pool.waiting() > 0)
+            .then(|| self.pool.next_change())
+            .flatten();
+        let in_budgets = match self.alarm {
+            // It is looked at again then.
+            Some(_) => None,
+            None => self.next_relief_us().map(|us| Micros(self.now().0.saturating_add(us))),
+        };
+        let next = in_pool.into_iter().chain(in_budgets).min()?;
         if self.alarm.is_some_and(|alarm| alarm <= next) {
             return None;
         }
@@ -493,7 +536,7 @@ impl<W> Desk<W> {
     /// Starts anew with nobody in it, as in a child process: its parent's requests are not its own.
     pub(crate) fn forget_requests(&mut self) {
         self.pool = Pool::new(self.config.clone());
-        self.started = Instant::now();
+        (self.started, self.started_unix) = (Instant::now(), unix_now());
         if let Some(journal) = self.journal.take() {
             journal.abandon();
         }
@@ -578,6 +621,11 @@ impl<W> Desk<W> {
         }
         ages
     }
+}
+
+fn unix_now() -> UnixMicros {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// A request's id in the journal.

@@ -6,7 +6,7 @@
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
@@ -18,12 +18,14 @@ use fairgate_journal::{parse_policy, write_fairness, write_whereabouts};
 use http::StatusCode;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
+use crate::budget::{Period, Terms};
 use crate::deadlock;
-use crate::desk::{Answer, Ask, Desk, Rates, name};
+use crate::desk::{Alert, Answer, Ask, Desk, Rates, name};
 use crate::journal::Journal;
 use crate::owners::Owner;
 use crate::report;
@@ -255,15 +257,39 @@ impl Gate {
         self.operate(py, Event::Cap { by: attribute(by)?, flow: flow.into(), slots })
     }
 
-    /// Gives an agent a budget of tokens, or takes it away.
+    /// Gives an agent a budget of tokens, or takes it away; with no agent, all for whom none was stated. `period` is
+    /// empty, a calendar's, or the seconds of a rolling one; `alerts` are thousandths of the limit.
+    #[pyo3(signature = (agent, tokens, waits, period, seconds, alerts))]
+    #[expect(clippy::too_many_arguments, reason = "the fields of a budget")]
     fn set_budget(
         &self,
         py: Python<'_>,
-        agent: &str,
+        agent: Option<&str>,
         tokens: Option<u64>,
         waits: bool,
+        period: Option<&str>,
+        seconds: Option<f64>,
+        mut alerts: Vec<u32>,
     ) -> PyResult<()> {
-        self.desk()?.set_budget(agent, tokens, waits);
+        let period = match (period, seconds) {
+            (Some(name), _) => Period::named(name).ok_or_else(|| {
+                PyValueError::new_err(format!("{name:?} is no period of a calendar"))
+            })?,
+            (None, Some(seconds)) => {
+                let length = Duration::try_from_secs_f64(seconds)
+                    .map_err(|error| PyValueError::new_err(format!("a window of time: {error}")))?;
+                Period::Rolling(u64::try_from(length.as_micros()).unwrap_or(u64::MAX))
+            }
+            (None, None) => Period::Forever,
+        };
+        alerts.sort_unstable();
+        let terms = tokens.map(|limit| Terms { limit, waits, period, alerts });
+        let mut desk = self.desk()?;
+        match agent {
+            Some(agent) => desk.set_budget(agent, terms),
+            None => desk.set_default_budget(terms),
+        }
+        drop(desk);
         self.deliver(py)
     }
 
@@ -307,7 +333,11 @@ impl Gate {
 
     /// Everything that is counted, as a dict.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let report = report::Report::of(&*self.desk()?);
+        let mut desk = self.desk()?;
+        desk.roll_budgets();
+        let report = report::Report::of(&desk);
+        drop(desk);
+        self.deliver(py)?;
         report.into_dict(py)
     }
 
@@ -363,8 +393,13 @@ impl Gate {
             let discarded = mem::take(&mut desk.discarded);
             let notice = desk.outbox.pop_front();
             let alarm = if notice.is_none() { desk.next_alarm() } else { None };
+            let alerts = mem::take(&mut desk.alerts);
             drop(desk);
             drop(discarded);
+            for Alert { agent, part, spent, limit } in alerts {
+                let part = f64::from(part) / 1000.0;
+                self.alarm.call_method1(py, intern!(py, "alert"), (&*agent, part, spent, limit))?;
+            }
             if let Some(alarm) = alarm {
                 self.alarm.call1(py, (alarm.as_secs_f64(),))?;
             }

@@ -29,6 +29,12 @@ mod _core {
     use super::wake::resolve;
     #[pymodule_export]
     use super::{format_policy, schedule, tokens};
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }
 
 /// Which ready task goes to which idle agent: a snapshot as JSON in, a list of assignments as JSON out.

@@ -139,7 +139,7 @@ impl AgentReport {
             waits: agent.waits.to_vec(),
             refusals,
             budget: agent.budget.as_ref().map(|its| {
-                [("limit", its.limit), ("spent", its.spent), ("reserved", its.reserved)]
+                [("limit", its.terms.limit), ("spent", its.spent), ("reserved", its.reserved)]
             }),
             service,
         }

@@ -13,12 +13,14 @@
 Who goes next is decided by the core of Fairgate: exactly, by integers, and replayable to the line.
 """
 
+from ._core import __version__
+from .budget import Budget, BudgetAlert
 from .context import agent
-from .convenience import configure, get_scheduler, run, scheduled, wrap
+from .convenience import configure, enable_prometheus, get_scheduler, run, scheduled, wrap
 from .cost import Cost, Price
 from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeout, WouldDeadlock
 from .projects import schedule
-from .scheduler import Budget, CallOptions, Scheduler
+from .scheduler import CallOptions, Scheduler
 from .slot import Slot
 from .snapshot import AgentSnapshot, BudgetSnapshot, ProviderSnapshot, ServiceSnapshot, Snapshot
 from .usage import Usage, usage_of
@@ -27,6 +29,7 @@ from .weighing import Estimate, Weighing
 __all__ = [
     "AgentSnapshot",
     "Budget",
+    "BudgetAlert",
     "BudgetExceeded",
     "BudgetSnapshot",
     "CallOptions",
@@ -45,8 +48,10 @@ __all__ = [
     "Usage",
     "Weighing",
     "WouldDeadlock",
+    "__version__",
     "agent",
     "configure",
+    "enable_prometheus",
     "get_scheduler",
     "run",
     "schedule",

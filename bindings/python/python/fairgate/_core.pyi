@@ -8,6 +8,8 @@ from typing import Any, final
 
 from .errors import Refusal
 
+__version__: str
+
 @final
 class Gate:
     def __new__(
@@ -60,7 +62,15 @@ class Gate:
     def resume(self, by: str, flow: str) -> None: ...
     def set_weight(self, by: str, flow: str, weight: int) -> None: ...
     def set_cap(self, by: str, flow: str, slots: int | None) -> None: ...
-    def set_budget(self, agent: str, tokens: int | None, waits: bool) -> None: ...
+    def set_budget(
+        self,
+        agent: str | None,
+        tokens: int | None,
+        waits: bool,
+        period: str | None,
+        seconds: float | None,
+        alerts: list[int],
+    ) -> None: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

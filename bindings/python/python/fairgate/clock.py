@@ -12,7 +12,10 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from .budget import BudgetAlert
 
 if TYPE_CHECKING:
     from ._core import Gate
@@ -21,10 +24,21 @@ _log = logging.getLogger("fairgate")
 
 
 class Alarm:
-    """What a gate calls with the number of seconds after which it wants to be told the time."""
+    """What a gate calls: with the number of seconds after which it wants to be told the time, and with news of budgets."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_budget_alert: Callable[[BudgetAlert], object] | None = None) -> None:
         self._gate: weakref.ref[Gate] | None = None
+        self._on_budget_alert = on_budget_alert
+
+    def alert(self, agent: str, part: float, spent: int, limit: int) -> None:
+        """A part of an agent's budget is spent. What the program's own function raises is logged."""
+        if self._on_budget_alert is None:
+            _log.warning("agent %r has spent %d of its budget of %d tokens", agent, spent, limit)
+            return
+        try:
+            self._on_budget_alert(BudgetAlert(agent, part, spent, limit))
+        except Exception:
+            _log.exception("on_budget_alert failed")
 
     def belongs_to(self, gate: Gate) -> None:
         self._gate = weakref.ref(gate)

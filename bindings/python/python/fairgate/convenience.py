@@ -7,7 +7,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar, overload
 
-from .scheduler import CallOptions, Scheduler
+from .scheduler import CallOptions, Scheduler, living
+from .serving import MetricsServer
 from .slot import Slot
 from .wrapping import scheduled as decorate
 
@@ -37,6 +38,11 @@ def get_scheduler() -> Scheduler:
         if _default is None:
             _default = Scheduler()
         return _default
+
+
+def enable_prometheus(port: int = 9464, *, host: str = "127.0.0.1") -> MetricsServer:
+    """Serves the metrics of all schedulers of the program at ``http://host:port/metrics``, until ``close()``."""
+    return MetricsServer(port, host, living)
 
 
 @overload

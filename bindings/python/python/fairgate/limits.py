@@ -45,7 +45,7 @@ def answer_of(error: BaseException) -> ProviderAnswer | None:
     """
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
-        return _of_botocore(response)
+        return answer_of_botocore(response)
     status = _status(response, "status_code", "status") or _status(error, "status_code", "status", "code", "http_status")
     if status not in STATUSES:
         return None
@@ -59,7 +59,8 @@ _THROTTLED = frozenset(
 )
 
 
-def _of_botocore(response: Mapping[str, Any]) -> ProviderAnswer | None:
+def answer_of_botocore(response: Mapping[str, Any]) -> ProviderAnswer | None:
+    """The same for what botocore made of an answer."""
     about = response.get("ResponseMetadata") or {}
     code = (response.get("Error") or {}).get("Code")
     status = about.get("HTTPStatusCode")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Union
 
 from .cost import Cost
@@ -12,8 +14,13 @@ Labels = tuple[tuple[str, str], ...]
 Sample = tuple[str, Labels, Union[int, float]]
 
 
-def exposition(snapshot: Snapshot, costs: Iterable[Cost], name: str) -> str:
-    """All metrics of a scheduler, each labelled with its name."""
+#: How agents and models are called that have no label of their own.
+OTHER = "other"
+
+
+def exposition(snapshot: Snapshot, costs: Iterable[Cost], name: str, max_agents: int) -> str:
+    """All metrics of a scheduler, each labelled with its name; of agents, those with the most grants and the rest as one."""
+    snapshot, costs = bounded(snapshot, costs, max_agents)
     lines: list[str] = []
     for metric, kind, text, samples in _metrics(snapshot, costs):
         lines.append(f"# HELP {metric} {text}")
@@ -21,6 +28,46 @@ def exposition(snapshot: Snapshot, costs: Iterable[Cost], name: str) -> str:
         for suffix, labels, value in samples:
             lines.append(f"{metric}{suffix}{_labels((('scheduler', name), *labels))} {_number(value)}")
     return "\n".join(lines) + "\n"
+
+
+def bounded(snapshot: Snapshot, costs: Iterable[Cost], most: int) -> tuple[Snapshot, list[Cost]]:
+    """The same with at most so many agents, and so many pairs of agent and model: the rest is summed up."""
+    by_grants = sorted(snapshot.agents.values(), key=lambda agent: (-agent.grants, agent.name))
+    kept, rest = by_grants[:most], by_grants[most:]
+    agents = {agent.name: agent for agent in sorted(kept, key=lambda agent: agent.name)}
+    if rest:
+        agents[OTHER] = _sum(rest, agents.pop(OTHER, None))
+    sums: dict[tuple[str, str], int] = {}
+    for cost in sorted(costs, key=lambda cost: -cost.tokens):
+        agent = cost.agent if cost.agent in agents else OTHER
+        key = (agent, cost.model)
+        if key not in sums and len(sums) >= 4 * most:
+            key = (OTHER, OTHER)
+        sums[key] = sums.get(key, 0) + cost.tokens
+    pairs = [Cost(agent, model, 0, tokens, 0, 0, None) for (agent, model), tokens in sorted(sums.items())]
+    return replace(snapshot, agents=agents), pairs
+
+
+def _sum(agents: list[AgentSnapshot], own: AgentSnapshot | None) -> AgentSnapshot:
+    parts = agents if own is None else [*agents, own]
+    refusals: Counter[str] = Counter()
+    waits: Counter[float] = Counter()
+    for each in parts:
+        refusals.update(each.refusals)
+        waits.update(each.waits)
+    return AgentSnapshot(
+        name=OTHER,
+        waiting=sum(each.waiting for each in parts),
+        waiting_for_budget=sum(each.waiting_for_budget for each in parts),
+        in_flight=sum(each.in_flight for each in parts),
+        depth=sum(each.depth for each in parts),
+        oldest_age_ticks=None,
+        grants=sum(each.grants for each in parts),
+        withdrawals=sum(each.withdrawals for each in parts),
+        refusals=dict(sorted(refusals.items())),
+        waited=sum(each.waited for each in parts),
+        waits=dict(sorted(waits.items())),
+    )
 
 
 def _metrics(
@@ -49,6 +96,17 @@ def _metrics(
     if snapshot.alpha is not None:
         yield "fairgate_alpha_ratio", "gauge", "The load function's trade-off now.", [
             ("", (), snapshot.alpha)
+        ]
+    if snapshot.provider is not None:
+        limits = (("requests", snapshot.provider.requests_per_minute), ("tokens", snapshot.provider.tokens_per_minute))
+        yield "fairgate_provider_limit_per_minute", "gauge", "The provider's limits, as far as they are known.", [
+            ("", (("counted", counted),), limit) for counted, limit in limits if limit is not None
+        ]
+        yield "fairgate_provider_paused_seconds", "gauge", "For how long nothing is granted, at the provider's request.", [
+            ("", (), snapshot.provider.paused)
+        ]
+        yield "fairgate_provider_limits_met_total", "counter", "Calls that the provider refused because of a limit.", [
+            ("", (), snapshot.provider.limits_met)
         ]
     yield "fairgate_grants_total", "counter", "Requests that were granted a slot.", each("grants")
     yield (

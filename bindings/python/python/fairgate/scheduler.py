@@ -10,11 +10,13 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from ._core import Gate
+from .budget import Budget, BudgetAlert
 from .clock import Alarm
 from .cost import Cost, Price, costs_of
+from .hooks import Hooks
 from .policy import OptimizeFor, Policy, policy_text
 from .prometheus import exposition
 from .rates import Rate, per_minute
@@ -52,24 +54,6 @@ class CallOptions:
         )
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How many tokens an agent may use, and what becomes of a request for which too few are left."""
-
-    tokens: int
-    #: ``"reject"``: the request fails with :class:`fairgate.BudgetExceeded`. ``"wait"``: it waits until requests that
-    #: used less than they expected, or a larger budget, leave enough for it.
-    when_exhausted: Literal["reject", "wait"] = "reject"
-
-    def __post_init__(self) -> None:
-        if self.tokens < 0:
-            raise ValueError("a budget must be 0 tokens or more")
-        if self.when_exhausted not in ("reject", "wait"):
-            raise ValueError(
-                f'when_exhausted must be "reject" or "wait", not {self.when_exhausted!r}'
-            )
-
-
 class Scheduler:
     """Shares ``capacity`` slots of one resource among agents.
 
@@ -95,6 +79,12 @@ class Scheduler:
     :param retry_seconds: for how long after it asked a call that met the provider's limit is submitted again, where its own
         timeout is not shorter.
     :param budgets: tokens per agent, as a number (reject when exhausted) or a :class:`Budget`.
+    :param default_budget: the budget of every agent that ``budgets`` does not name, each its own.
+    :param on_budget_alert: called when a part of a budget is spent that its ``alert_at`` names; a warning is logged where None.
+    :param on_start: called with the slot when a call asks. What it raises is logged and changes nothing, as with the other two.
+    :param on_grant: called with the slot when it is granted, also after a provider's limit was met.
+    :param on_end: called with the slot when it is given back.
+    :param log_grants: log a line for each grant, as JSON, at level INFO of the logger ``fairgate.grants``.
     :param prices: by model, for :meth:`costs`.
     :param journal: a file in which everything that happens is recorded for ``fairgate replay``; it is emptied first.
     :param name: how metrics call it.
@@ -115,6 +105,12 @@ class Scheduler:
         burst_seconds: int = 10,
         retry_seconds: float = 300.0,
         budgets: Mapping[str, int | Budget] | None = None,
+        default_budget: int | Budget | None = None,
+        on_budget_alert: Callable[[BudgetAlert], object] | None = None,
+        on_start: Callable[[Slot], object] | None = None,
+        on_grant: Callable[[Slot], object] | None = None,
+        on_end: Callable[[Slot], object] | None = None,
+        log_grants: bool = False,
         prices: Mapping[str, Price] | None = None,
         journal: str | os.PathLike[str] | None = None,
         name: str = "default",
@@ -136,13 +132,16 @@ class Scheduler:
         if retry_seconds < 0:
             raise ValueError(f"retry_seconds must be 0 or more, not {retry_seconds}")
         self._retry_seconds = retry_seconds
-        alarm = Alarm()
+        alarm = Alarm(on_budget_alert)
         file = None if journal is None else os.fspath(journal)
         self._gate = Gate(text, capacity, max_waiting, file, alarm)
         alarm.belongs_to(self._gate)
         self.set_rates(rates, burst_seconds=burst_seconds)
+        self._hooks = Hooks.of(name, on_start, on_grant, on_end, log_grants)
         for agent, budget in (budgets or {}).items():
             self.set_budget(agent, budget)
+        if default_budget is not None:
+            self._set_budget(None, default_budget)
         _living.add(self)
 
     # -- slots -------------------------------------------------------------------------------------------------
@@ -184,6 +183,7 @@ class Scheduler:
             explain,
             model,
             self._retry_seconds,
+            self._hooks,
         )
 
     async def acquire(self, agent: str, **options: Any) -> Slot:
@@ -304,9 +304,12 @@ class Scheduler:
         """What ended requests used, by agent and model."""
         return costs_of(self._gate.usage(), self._prices)
 
-    def prometheus(self) -> str:
-        """All metrics in Prometheus' text format."""
-        return exposition(self.snapshot(), self.costs(), self.name)
+    def prometheus(self, *, max_agents: int = 500) -> str:
+        """All metrics in Prometheus' text format.
+
+        The ``max_agents`` agents with the most grants have labels of their own; the others are summed up as ``other``.
+        """
+        return exposition(self.snapshot(), self.costs(), self.name, max_agents)
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -351,12 +354,17 @@ class Scheduler:
 
     def set_budget(self, agent: str, budget: int | Budget | None) -> None:
         """Gives an agent a budget, or another one (what it has spent stays spent), or none any more."""
-        if isinstance(budget, int):
-            budget = Budget(budget)
+        self._set_budget(agent, budget)
+
+    def _set_budget(self, agent: str | None, budget: int | Budget | None) -> None:
         if budget is None:
-            self._gate.set_budget(agent, None, False)
-        else:
-            self._gate.set_budget(agent, budget.tokens, budget.when_exhausted == "wait")
+            self._gate.set_budget(agent, None, False, None, None, [])
+            return
+        its = Budget(budget) if isinstance(budget, int) else budget
+        calendar = its.per if isinstance(its.per, str) else None
+        seconds = None if isinstance(its.per, str) or its.per is None else float(its.per)
+        alerts = [round(part * 1000) for part in its.alert_at]
+        self._gate.set_budget(agent, its.tokens, its.when_exhausted == "wait", calendar, seconds, alerts)
 
     # -- ends --------------------------------------------------------------------------------------------------
 
@@ -414,6 +422,11 @@ class Scheduler:
 
 
 _living: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+
+def living() -> list[Scheduler]:
+    """All schedulers of the program, by name."""
+    return sorted(_living, key=lambda scheduler: scheduler.name)
 
 
 def _in_child() -> None:

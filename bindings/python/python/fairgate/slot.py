@@ -21,6 +21,7 @@ from .limits import ProviderAnswer, answer_of, headers_of
 
 if TYPE_CHECKING:
     from ._core import Gate
+    from .hooks import Hooks
 
 # One sequence for all schedulers: a number is never used twice in a process.
 _next_id = itertools.count(1).__next__
@@ -49,6 +50,7 @@ class Slot:
         "_cost",
         "_flags",
         "_gate",
+        "_hooks",
         "_id",
         "_input_tokens",
         "_kept",
@@ -79,6 +81,7 @@ class Slot:
         explain: bool,
         model: str | None,
         retry_seconds: float,
+        hooks: Hooks | None,
     ) -> None:
         self._state = _NEW
         self._gate = gate
@@ -89,6 +92,7 @@ class Slot:
         self._priority = priority
         self._timeout = timeout
         self._retry_seconds = retry_seconds
+        self._hooks = hooks
         # Since when it is on its way, by the clock of `time.monotonic`: noted when it is first refused.
         self._asked_at: float | None = None
         self._attributes = attributes
@@ -112,7 +116,7 @@ class Slot:
 
     async def __aenter__(self) -> Slot:
         # While the task is referred to, no other task can have its address.
-        self._owner = task = current_task()
+        self._owner = task = _current_task()
         await self._ask_in_task(task, self._flags | _KEEPS)
         self._around = around = covers.get()
         covers.set((self, around))
@@ -132,7 +136,7 @@ class Slot:
 
     async def _acquire(self) -> None:
         """Asks, and waits until it is granted or refused. Anybody may give it back."""
-        await self._ask_in_task(current_task(), self._flags)
+        await self._ask_in_task(_current_task(), self._flags)
 
     async def _ask_in_task(self, owner: object, flags: int) -> None:
         if self._state != _NEW:
@@ -140,6 +144,8 @@ class Slot:
         gate = self._gate
         ident = self._id = _next_id()
         self._state = _WAITING
+        if self._hooks is not None:
+            self._hooks.start(self)
         try:
             outcome = gate.ask(
                 ident,
@@ -161,6 +167,8 @@ class Slot:
             raise self._refused(outcome)
         self._waited_us = outcome
         self._state = _HELD
+        if self._hooks is not None:
+            self._hooks.grant(self)
 
     async def _wait_in_task(self, gate: Gate, ident: int, timeout: float | None) -> int | Refusal:
         loop = get_running_loop()
@@ -213,6 +221,8 @@ class Slot:
         gate = self._gate
         ident = self._id = _next_id()
         self._state = _WAITING
+        if self._hooks is not None:
+            self._hooks.start(self)
         try:
             outcome = gate.ask(
                 ident,
@@ -233,6 +243,8 @@ class Slot:
             raise self._refused(outcome)
         self._waited_us = outcome
         self._state = _HELD
+        if self._hooks is not None:
+            self._hooks.grant(self)
 
     def _wait_in_thread(self, gate: Gate, ident: int, timeout: float | None) -> int | Refusal:
         if asyncio._get_running_loop() is not None:
@@ -291,6 +303,8 @@ class Slot:
             )
         self._state = _OVER
         self._owner = None
+        if self._hooks is not None:
+            self._hooks.end(self)
 
     # -- a provider's limits -----------------------------------------------------------------------------------
 
@@ -371,6 +385,8 @@ class Slot:
         if outcome.__class__ is int:
             self._waited_us += outcome
             self._state = _HELD
+            if self._hooks is not None:
+                self._hooks.grant(self)
             return True
         if outcome[0] == "timeout":
             self._state = _OVER
@@ -415,6 +431,21 @@ class Slot:
     def id(self) -> str:
         """Its id in the journal, and for :meth:`fairgate.Scheduler.explain`; empty before it asked."""
         return str(self._id) if self._id else ""
+
+    @property
+    def model(self) -> str | None:
+        """The model that is called, as far as it was said."""
+        return self._model
+
+    @property
+    def weight(self) -> float:
+        """How heavy the call is."""
+        return self._weight
+
+    @property
+    def tokens(self) -> int | None:
+        """What was settled so far; None where nothing was."""
+        return self._tokens
 
     @property
     def held(self) -> bool:
@@ -463,6 +494,17 @@ class Slot:
 
     def _used_before(self) -> FairgateError:
         return FairgateError(f"{self!r} was used before: ask for a new one with scheduler.slot()")
+
+
+def _current_task() -> object:
+    """The task that runs here."""
+    try:
+        return current_task()
+    except RuntimeError:
+        raise FairgateError(
+            "`async with` a slot needs asyncio's event loop, and none runs here. Under trio, use "
+            "`await trio.to_thread.run_sync(fn)` with a function that uses `with scheduler.slot(…)`"
+        ) from None
 
 
 def _current_owner() -> object:

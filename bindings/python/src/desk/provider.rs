@@ -248,6 +248,7 @@ impl<W> Desk<W> {
     pub(crate) fn tick(&mut self) {
         self.alarm = None;
         self.operate(Event::Tick);
+        self.roll_budgets();
     }
 
     /// Starts anew with what the program states.

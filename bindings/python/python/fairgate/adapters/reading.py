@@ -21,7 +21,8 @@ class UsageReader:
     """Fed with an answer's bytes, it knows what the answer says that it used."""
 
     def __init__(self, content_type: str, content_encoding: str) -> None:
-        self._streams = content_type.startswith("text/event-stream")
+        #: Whether the answer is a stream of events.
+        self.streams = content_type.startswith("text/event-stream")
         self._readable = content_encoding in ("", "identity", "gzip", "deflate")
         self._inflate = zlib.decompressobj(47) if content_encoding in ("gzip", "deflate") else None
         self._rest = b""
@@ -40,7 +41,7 @@ class UsageReader:
         except zlib.error:
             self._readable = False
             return
-        if self._streams:
+        if self.streams:
             *lines, self._rest = self._rest.split(b"\n")
             for line in lines:
                 self._line(line)
@@ -49,7 +50,7 @@ class UsageReader:
 
     def end(self) -> None:
         """There are no more bytes."""
-        if self._streams:
+        if self.streams:
             self._line(self._rest)
         elif self._readable:
             self._note(self._rest)
