@@ -3,6 +3,7 @@
 //! Every router gets the same requests and new workers with empty caches. The workers count what they read and what they had
 //! cached; the clients take the time to the first token.
 
+mod classes;
 mod drive;
 mod picture;
 mod stage;
@@ -78,17 +79,32 @@ async fn measure(options: &Options) -> Result<ExitCode> {
     workloads.push(Workload::agents(time));
     let mut runs = Vec::new();
     for workload in &workloads {
+        if let Some(repeated) = workload.repeated {
+            say(&format!(
+                "{}: {:.1} % of all input tokens repeat a prefix",
+                workload.name,
+                repeated * 100.0
+            ));
+        }
         for &workers in &options.workers {
             for router in stage::routers(options) {
                 say(&format!("{}: {workers} workers, {}", workload.name, router.name()));
-                let stage = Stage::build(options, workload, workers, router).await?;
+                let stage = Stage::build(options, workload, workers, router, "").await?;
                 let seen = drive::run(&stage, workload, workers).await;
                 runs.push(Run { workload: workload.name, workers, router, seen });
                 stage.end().await?;
             }
         }
     }
-    let bars = bars(&runs)?;
+    let workers = options.workers.first().copied().unwrap_or(4);
+    say(&format!("two classes, {workers} workers"));
+    let agents = Workload::agents(time);
+    let stage =
+        Stage::build(options, &agents, workers, Router::Fairgate, &classes::policy()).await?;
+    let charged = classes::run(&stage, workers, time).await?;
+    stage.end().await?;
+    let mut bars = bars(&runs)?;
+    bars.push(class_bar(charged));
     print_tables(options, &runs, &bars);
     std::fs::write(&options.svg, picture::svg(&runs))
         .with_context(|| options.svg.display().to_string())?;
@@ -136,6 +152,18 @@ fn bars(runs: &[Run]) -> Result<Vec<Bar>> {
         bar("no errors", errors.to_string(), errors == 0);
     }
     Ok(bars)
+}
+
+/// What the classes got is in the ratio of their weights, give or take the requests that are in flight at both ends.
+fn class_bar([more, less]: [u64; 2]) -> Bar {
+    let [(first, high), (second, low)] = classes::CLASSES;
+    let wanted = high as f64 / low as f64;
+    let got = more as f64 / less.max(1) as f64;
+    Bar {
+        what: format!("{first} to {second} as {high} to {low}, within 5 %, both backlogged"),
+        told: format!("{got:.2}"),
+        holds: (got / wanted - 1.0).abs() <= 0.05,
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "the result")]

@@ -19,6 +19,7 @@ use crate::stats::{Stats, Tally};
 pub(crate) struct Backend {
     pub(crate) options: SimOptions,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) prefills: Semaphore,
     pub(crate) phase: watch::Sender<Phase>,
     cache: Mutex<PrefixCache>,
     mischief: Mutex<Mischief>,
@@ -33,6 +34,9 @@ impl Backend {
     pub(crate) fn new(options: SimOptions) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(options.slots)),
+            prefills: Semaphore::new(
+                options.prefill_at_once.unwrap_or(options.slots).min(Semaphore::MAX_PERMITS),
+            ),
             phase: watch::Sender::new(Phase::Running),
             cache: Mutex::new(PrefixCache::new(options.prefix_cache_blocks)),
             mischief: Mutex::default(),

@@ -120,6 +120,8 @@ impl Flight {
         let cached = input.cached.unwrap_or(0);
         let fresh = input.tokens.saturating_sub(cached);
         let time = options.prefill_base.saturating_add(times(options.prefill_per_token, fresh));
+        // It is never closed, so this is always a turn.
+        let _turn = self.backend.prefills.acquire().await;
         pause_until(Instant::now().checked_add(time)).await;
         if let Some(record) = &mut self.record {
             record.input_tokens = input.tokens;

@@ -27,7 +27,8 @@
 //!   [`SimOptions::image_tokens`] for each image.
 //! - **Time**: a slot, then [`prefill_base`](SimOptions::prefill_base) +
 //!   [`prefill_per_token`](SimOptions::prefill_per_token) × uncached input tokens to the first token, then
-//!   [`decode_per_token`](SimOptions::decode_per_token) to each next one. Headers come with the first token. All of it runs on tokio's
+//!   [`decode_per_token`](SimOptions::decode_per_token) to each next one. [`prefill_at_once`](SimOptions::prefill_at_once) prompts are read at
+//!   the same time. Headers come with the first token. All of it runs on tokio's
 //!   clock, which tests can pause.
 //! - **Slots**: [`SimOptions::slots`] requests at once; the others wait, first come, first served. A client that leaves
 //!   frees its slot or its place at once.

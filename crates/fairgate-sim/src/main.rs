@@ -39,6 +39,9 @@ struct Cli {
     /// Microseconds that each uncached input token adds
     #[arg(long, default_value_t = 50, value_name = "US")]
     prefill_us_per_token: u64,
+    /// Prompts read at once; as many as there are slots unless told otherwise
+    #[arg(long, value_name = "PROMPTS")]
+    prefill_at_once: Option<NonZeroUsize>,
     /// Microseconds from one output token to the next
     #[arg(long, default_value_t = 5000, value_name = "US")]
     decode_us_per_token: u64,
@@ -142,6 +145,7 @@ impl Cli {
             waiting_max: self.waiting_max,
             prefill_base: Duration::from_millis(self.prefill_base_ms),
             prefill_per_token: Duration::from_micros(self.prefill_us_per_token),
+            prefill_at_once: self.prefill_at_once.map(NonZeroUsize::get),
             decode_per_token: Duration::from_micros(self.decode_us_per_token),
             output_tokens: self.output_tokens,
             bytes_per_token: self.bytes_per_token,

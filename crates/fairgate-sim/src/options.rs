@@ -25,6 +25,9 @@ pub struct SimOptions {
     pub prefill_base: Duration,
     /// What each input token that is not cached adds to that.
     pub prefill_per_token: Duration,
+    /// How many prompts are read at once; the others wait with their slots, first come, first served. `None` reads as many as there
+    /// are slots, each at its full speed. A GPU that reads one prompt takes no less time for two: 1 is closest to it.
+    pub prefill_at_once: Option<usize>,
     /// Time from one output token to the next. The choices of one request advance together.
     pub decode_per_token: Duration,
     /// How long an answer is, unless the request's own limit cuts it short.
@@ -61,6 +64,7 @@ impl Default for SimOptions {
             waiting_max: 16_384,
             prefill_base: Duration::from_millis(20),
             prefill_per_token: Duration::from_micros(50),
+            prefill_at_once: None,
             decode_per_token: Duration::from_millis(5),
             output_tokens: OutputLength::between(40, 160),
             bytes_per_token: BytesPerToken::default(),
@@ -94,6 +98,11 @@ impl SimOptions {
         }
         if self.slots == 0 || self.slots > tokio::sync::Semaphore::MAX_PERMITS {
             return Err("a simulated backend needs at least one slot: set `slots` to 1 or more");
+        }
+        if self.prefill_at_once == Some(0) {
+            return Err(
+                "a simulated backend reads at least one prompt at once: set `prefill_at_once` to 1 or more",
+            );
         }
         Ok(())
     }

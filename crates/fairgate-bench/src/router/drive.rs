@@ -52,7 +52,7 @@ impl Seen {
 
 /// What clients tell while they run.
 #[derive(Default)]
-struct Told {
+pub(crate) struct Told {
     first_tokens: Mutex<Vec<Duration>>,
     errors: AtomicU64,
 }
@@ -111,7 +111,12 @@ async fn agent(
     }
 }
 
-async fn ask(addr: SocketAddr, headers: Vec<(String, String)>, body: String, told: Arc<Told>) {
+pub(crate) async fn ask(
+    addr: SocketAddr,
+    headers: Vec<(String, String)>,
+    body: String,
+    told: Arc<Told>,
+) {
     let asked = Instant::now();
     let mut first = None;
     let asking = Ask { addr, headers, body };

@@ -11,13 +11,14 @@ use fairgate_sim::{CACHE_BLOCK_TOKENS, OutputLength, Sim, SimOptions};
 use serde_json::Value;
 
 use super::Options;
+use super::classes::CLASSES;
 use super::workload::Workload;
 use crate::processes::{Program, admin, answers, free_addr, start};
 
-/// Requests that a worker reads or writes for at once.
-const SLOTS: usize = 8;
-/// The part of all slots that reading would take if nothing were cached.
-const PREFILL_LOAD: f64 = 0.45;
+/// Requests that a worker has at once. It reads one prompt at a time, as fast as it can, and writes for all.
+pub(crate) const SLOTS: usize = 16;
+/// The part of the time that reading would take if nothing were cached.
+const PREFILL_LOAD: f64 = 0.7;
 /// The part of all different prompts that fits into all caches together.
 const CACHED_PART: u64 = 2;
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -62,6 +63,7 @@ pub(crate) struct Stage {
     pub(crate) addr: SocketAddr,
     pub(crate) headers: Vec<(String, String)>,
     _router: Program,
+    fairgate: PathBuf,
 }
 
 impl Stage {
@@ -70,6 +72,7 @@ impl Stage {
         workload: &Workload,
         workers: usize,
         router: Router,
+        policy: &str,
     ) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("fairgate-router-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -91,13 +94,19 @@ impl Stage {
             Router::Vllm => peer(options.vllm_router.as_deref(), &[], &folder, addr, &urls)?,
             Router::Fairgate => {
                 let (program, key) =
-                    fairgate(&options.fairgate, &folder, addr, &urls, cache_tokens)?;
+                    fairgate(&options.fairgate, &folder, addr, &urls, cache_tokens, policy)?;
                 headers.push(("authorization".to_owned(), format!("Bearer {key}")));
                 program
             }
         };
         ready(addr).await?;
-        Ok(Self { folder, workers: sims, addr, headers, _router: program })
+        let fairgate = options.fairgate.clone();
+        Ok(Self { folder, workers: sims, addr, headers, _router: program, fairgate })
+    }
+
+    /// What an admin command says, where the router is Fairgate.
+    pub(crate) fn admin(&self, args: &[&str]) -> Result<Value> {
+        admin(&self.fairgate, self.addr, &self.folder.join("data"), args)
     }
 
     /// Ends everything and removes what was written.
@@ -112,11 +121,12 @@ impl Stage {
 
 /// A worker as fast as its part of the workload needs.
 fn worker(workload: &Workload, workers: usize, cache_tokens: u64) -> Result<Sim> {
-    let per_token = PREFILL_LOAD * (workers * SLOTS) as f64 / workload.tokens_per_second;
+    let per_token = PREFILL_LOAD * workers as f64 / workload.tokens_per_second;
     let options = SimOptions {
         models: vec!["bench".to_owned()],
         slots: SLOTS,
-        prefill_base: Duration::from_millis(10),
+        prefill_base: Duration::ZERO,
+        prefill_at_once: Some(1),
         prefill_per_token: Duration::from_secs_f64(per_token),
         decode_per_token: Duration::from_millis(4),
         output_tokens: OutputLength::exactly(20),
@@ -184,6 +194,7 @@ fn fairgate(
     addr: SocketAddr,
     workers: &[SocketAddr],
     cache_tokens: u64,
+    policy: &str,
 ) -> Result<(Program, String)> {
     let data = folder.join("data");
     let conf = folder.join("fairgate.yaml");
@@ -196,7 +207,7 @@ fn fairgate(
         &conf,
         format!(
             "listen: {addr}\ndata_dir: {}\nupstreams:\n{upstreams}pools:\n  - name: bench\n    models: [{{name: bench}}]\n\
-             \x20   workers: [{}]\n    max_queue: 20000\n    queue_timeout: 120s\n    prefix_index: {{cache_tokens: {cache_tokens}}}\n",
+             \x20   workers: [{}]\n    max_queue: 20000\n    queue_timeout: 120s\n    prefix_index: {{cache_tokens: {cache_tokens}}}\n{policy}",
             data.display(),
             names.join(", "),
         ),
@@ -206,7 +217,8 @@ fn fairgate(
     let program = start("fairgate", &mut command, folder, addr)?;
     admin(binary, addr, &data, &["group", "add", "bench"])?;
     admin(binary, addr, &data, &["tenant", "add", "bench", "--group", "bench"])?;
-    let key = admin(binary, addr, &data, &["key", "create", "bench"])?;
+    let classes = CLASSES.map(|(name, _)| name).join(",");
+    let key = admin(binary, addr, &data, &["key", "create", "bench", "--classes", &classes])?;
     let secret = key.get("secret").and_then(Value::as_str).map(str::to_owned);
     Ok((program, secret.with_context(|| format!("no secret in {key}"))?))
 }

@@ -15,7 +15,7 @@ const TRACE_BLOCK_TOKENS: u64 = 512;
 const BLOCK_TOKENS: u64 = 64;
 const BYTES_PER_TOKEN: usize = 4;
 /// How much faster the trace runs.
-const TRACE_SPEED: u64 = 12;
+const TRACE_SPEED: u64 = 24;
 /// The trace has its arrivals on a grid of so many milliseconds; each batch is spread over it.
 const TRACE_GRID_MS: u64 = 3000;
 
@@ -33,6 +33,9 @@ pub(crate) struct Workload {
     pub(crate) kind: Kind,
     /// Input tokens a second if nothing is cached, which the workers are made for.
     pub(crate) tokens_per_second: f64,
+    /// The part of all input tokens that one cache for all workers, which forgets nothing, would save; where it is known in
+    /// advance.
+    pub(crate) repeated: Option<f64>,
     /// The tokens of all different prefixes: what a cache would need to keep everything.
     pub(crate) distinct_tokens: u64,
 }
@@ -78,6 +81,7 @@ impl Workload {
             name: "conversations",
             time,
             tokens_per_second: tokens as f64 / time.as_secs_f64(),
+            repeated: Some(repeated(&requests)),
             distinct_tokens: distinct.len() as u64 * BLOCK_TOKENS,
             kind: Kind::Conversations(requests),
         })
@@ -94,10 +98,23 @@ impl Workload {
             time,
             kind: Kind::Agents,
             tokens_per_second: requests_per_second * mean,
+            repeated: None,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
             distinct_tokens: distinct as u64,
         }
     }
+}
+
+/// The part of all tokens that earlier requests had at their beginnings too.
+fn repeated(requests: &[Conversation]) -> f64 {
+    let (mut seen, mut shared, mut all) = (HashSet::<u64>::new(), 0_u64, 0_u64);
+    for request in requests {
+        let known = request.blocks.iter().take_while(|block| seen.contains(*block)).count();
+        shared += (known as u64 * BLOCK_TOKENS).min(request.tokens);
+        all += request.tokens;
+        seen.extend(&request.blocks);
+    }
+    shared as f64 / all.max(1) as f64
 }
 
 /// Spreads each batch of the grid evenly, and makes all times shorter.

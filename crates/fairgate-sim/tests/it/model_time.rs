@@ -116,3 +116,19 @@ async fn a_client_that_leaves_frees_its_slot_and_its_tokens_are_counted() {
     assert_eq!(stats.recent[2].output_tokens, 3);
     sim.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn prompts_are_read_one_after_the_other_where_one_is_read_at_once() {
+    let sim = start(SimOptions { prefill_at_once: Some(1), ..timed() });
+    let begun = Instant::now();
+    let (hello, again) = (chat("Hello"), chat("Hello"));
+    let (one, two) = tokio::join!(post(&sim, PATH, &hello), post(&sim, PATH, &again));
+    one.text().await;
+    two.text().await;
+    assert_eq!(
+        begun.elapsed(),
+        Duration::from_millis(20 + 2 * 3) + HELLO,
+        "decoding needs no turn"
+    );
+    sim.stop().await;
+}
