@@ -7,6 +7,7 @@
 //! expire; then one method does what the event says; then [`Engine::finish`] grants the slots that are free.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::attribute::{Attribute, Attributes};
@@ -63,7 +64,7 @@ pub struct Ask<'a> {
     /// What it takes from its worker's token rate; its cost where absent.
     pub quota: Option<Tokens>,
     /// How many of its input tokens are cached, by worker.
-    pub cached: &'a [(Box<str>, Tokens)],
+    pub cached: &'a [(Arc<str>, Tokens)],
     /// The one worker, and maybe rank, it must run on.
     pub pin: Option<&'a Pin>,
     /// The workers it may run on; any where absent.
@@ -176,7 +177,7 @@ pub struct Refusal {
 }
 
 /// Cached tokens by worker, and where one is named twice, what is more.
-fn cached_at(stated: &[(Box<str>, Tokens)]) -> CachedAt {
+fn cached_at(stated: &[(Arc<str>, Tokens)]) -> CachedAt {
     let mut cached = stated.to_vec();
     cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
     cached.dedup_by(|b, a| a.0 == b.0);

@@ -127,7 +127,7 @@ pub struct Submit {
     /// Its input tokens; the stated cost, else 1, where absent.
     pub input: Option<Tokens>,
     /// How many of its input tokens are cached, by worker; names are unique.
-    pub cached: Vec<(Box<str>, Tokens)>,
+    pub cached: Vec<(Arc<str>, Tokens)>,
     /// The one worker, and maybe rank, it must run on.
     pub pin: Option<Pin>,
     /// The workers it may run on; any where absent.

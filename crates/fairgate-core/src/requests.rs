@@ -4,6 +4,7 @@
 //! a request in flight has lies in a slab of its own, whose entries are used again: granting allocates nothing.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::rate::Taken;
@@ -60,7 +61,28 @@ pub(crate) struct Request {
 }
 
 /// Cached input tokens by worker name, sorted.
-pub(crate) type CachedAt = Vec<(Box<str>, Tokens)>;
+pub(crate) type CachedAt = Vec<(Arc<str>, Tokens)>;
+
+/// Cached tokens of a request, asked for many workers. Workers mostly come in the order of their names, so the next one's tokens are
+/// mostly the next in the list, and no search is needed.
+pub(crate) struct CachedInTurn<'a> {
+    cached: &'a [(Arc<str>, Tokens)],
+    next: usize,
+    input: Tokens,
+}
+
+impl CachedInTurn<'_> {
+    pub(crate) fn on(&mut self, worker: &str) -> Tokens {
+        let is_next = self.cached.get(self.next).is_some_and(|(name, _)| **name == *worker);
+        let place = match is_next {
+            true => Ok(self.next),
+            false => self.cached.binary_search_by(|(name, _)| (**name).cmp(worker)),
+        };
+        let Ok(place) = place else { return Tokens(0) };
+        self.next = place + 1;
+        self.cached[place].1.min(self.input)
+    }
+}
 
 /// What a granted request carries until it ends.
 #[derive(Clone, Debug, Default)]
@@ -105,11 +127,13 @@ impl Request {
 
     /// How many of its input tokens are cached on a worker.
     pub(crate) fn cached_on(&self, worker: &str) -> Tokens {
-        let Some(cached) = &self.cached else { return Tokens(0) };
-        match cached.binary_search_by(|(name, _)| (**name).cmp(worker)) {
-            Ok(i) => cached[i].1.min(self.input),
-            Err(_) => Tokens(0),
-        }
+        self.cached_in_turn().on(worker)
+    }
+
+    /// The same for one worker after another.
+    pub(crate) fn cached_in_turn(&self) -> CachedInTurn<'_> {
+        let cached = self.cached.as_ref().map_or(&[][..], |cached| cached);
+        CachedInTurn { cached, next: 0, input: self.input }
     }
 
     /// Whether it was granted and has not ended.

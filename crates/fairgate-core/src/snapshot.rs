@@ -171,7 +171,7 @@ pub struct RequestSnapshot {
     /// Its weight in `load`'s depth.
     pub weight: TaskWeight,
     /// Its cached tokens by worker.
-    pub cached: Vec<(Box<str>, Tokens)>,
+    pub cached: Vec<(Arc<str>, Tokens)>,
     /// Its pin.
     pub pin: Option<Pin>,
     /// The workers it may run on.

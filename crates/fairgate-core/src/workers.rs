@@ -442,20 +442,22 @@ impl Workers {
             return Tokens(0);
         }
         let eligible = self.list.values().filter(|w| !w.eligible_ranks(want).is_empty());
-        eligible.map(|w| request.cached_on(&w.name)).max().unwrap_or_default()
+        let mut cached = request.cached_in_turn();
+        eligible.map(|w| cached.on(&w.name)).max().unwrap_or_default()
     }
 
     /// The open place for a request: lowest tier, there least prefill with its own, then most cached, first worker,
     /// lowest rank.
     pub(crate) fn choose(&self, request: &Request, busy: BusyThresholds) -> Option<Place> {
         let want = self.wants.get(request.want);
+        let mut cached = request.cached_in_turn();
         let mut best = None;
         for (number, worker) in &self.list {
             if worker.state != WorkerState::Up {
                 continue;
             }
             let ranks = worker.eligible_ranks(want).filter(|rank| !worker.is_busy(*rank, busy));
-            let cached = request.cached_on(&worker.name);
+            let cached = cached.on(&worker.name);
             for rank in ranks {
                 let (prefill, _) = worker.load(rank);
                 let after = prefill + u128::from(request.input.0 - cached.0);

@@ -70,10 +70,10 @@ pub(super) struct Terms {
 
 impl Terms {
     /// What is believed to be cached of it, by worker.
-    pub(super) fn cached(&self) -> Vec<(Box<str>, Tokens)> {
+    pub(super) fn cached(&self) -> Vec<(Arc<str>, Tokens)> {
         match (&self.prefix, &self.last_worker) {
             (Some(prefix), _) => prefix.cached.clone(),
-            (None, Some(last)) => vec![(last.worker.clone(), last.cached)],
+            (None, Some(last)) => vec![((&*last.worker).into(), last.cached)],
             (None, None) => Vec::new(),
         }
     }

@@ -37,7 +37,7 @@ struct Known {
 pub(crate) struct Prefix {
     chain: Chain,
     /// By worker, those left out that hold nothing.
-    pub(crate) cached: Vec<(Box<str>, Tokens)>,
+    pub(crate) cached: Vec<(Arc<str>, Tokens)>,
 }
 
 impl Prefix {
@@ -192,9 +192,9 @@ impl Prefixes {
         let overlap = known.index.overlap(&chain);
         let cached = known.workers.iter().filter_map(|(name, worker)| {
             let tokens = overlap.tokens(*worker);
-            (tokens > 0).then(|| ((&**name).into(), Tokens(tokens)))
+            (tokens > 0).then(|| (name.clone(), Tokens(tokens)))
         });
-        let mut cached: Vec<(Box<str>, Tokens)> = cached.collect();
+        let mut cached: Vec<(Arc<str>, Tokens)> = cached.collect();
         drop(known);
         // The journal should not depend on the order of a hash map.
         cached.sort_unstable();

@@ -158,9 +158,9 @@ impl<'a> AttributeTexts<'a> {
 }
 
 /// Reads the cached tokens of a request, each worker named once.
-pub(crate) fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Box<str>, Tokens)>, Fault> {
+pub(crate) fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Arc<str>, Tokens)>, Fault> {
     let mark = cursor.mark();
-    let mut cached: Vec<(Box<str>, Tokens)> = Vec::new();
+    let mut cached: Vec<(Arc<str>, Tokens)> = Vec::new();
     cursor.map(|worker, cursor| {
         cached.push((worker.into(), tokens(cursor)?));
         Ok(())

@@ -1,5 +1,7 @@
 //! The events.
 
+use std::sync::Arc;
+
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, Submit};
 use fairgate_core::units::{Micros, TaskWeight, Tokens};
@@ -95,7 +97,7 @@ pub(crate) fn attributes(json: &mut Json, attributes: &Attributes) {
 }
 
 /// Writes what of a request is cached, where anything is.
-pub(crate) fn cached(json: &mut Json, cached: &[(Box<str>, Tokens)]) {
+pub(crate) fn cached(json: &mut Json, cached: &[(Arc<str>, Tokens)]) {
     if cached.is_empty() {
         return;
     }

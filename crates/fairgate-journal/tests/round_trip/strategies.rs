@@ -244,12 +244,13 @@ pub(crate) fn priority() -> impl Strategy<Value = i64> {
     prop_oneof![Just(0), -3..3i64, any::<i64>(), Just(i64::MIN)]
 }
 
-type Cached = Vec<(Box<str>, Tokens)>;
+type Cached = Vec<(std::sync::Arc<str>, Tokens)>;
 type Places = (Cached, Option<Pin>, Option<Vec<Box<str>>>, Vec<Box<str>>);
 
 /// What is cached, the pin, the workers allowed and the taints required.
 pub(crate) fn places() -> impl Strategy<Value = Places> {
-    let cached = btree_map(text(), tokens(), 0..4).prop_map(|m| m.into_iter().rev().collect());
+    let cached = btree_map(text(), tokens(), 0..4)
+        .prop_map(|m| m.into_iter().rev().map(|(name, tokens)| (name.into(), tokens)).collect());
     let rank = option::of(prop_oneof![0..4u32, any::<u32>()]);
     let pin = option::of((text(), rank).prop_map(|(worker, rank)| Pin { worker, rank }));
     (cached, pin, option::of(vec(text(), 0..3)), vec(text(), 0..3))

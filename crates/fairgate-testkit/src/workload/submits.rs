@@ -153,7 +153,7 @@ impl Submits {
             for number in 0..WORKERS {
                 if rng.percent(60) {
                     let tokens = Tokens(rng.range(0..=5000));
-                    submit.cached.push((worker_name(number), tokens));
+                    submit.cached.push((worker_name(number).into(), tokens));
                 }
             }
         }
