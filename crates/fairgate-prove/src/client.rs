@@ -54,6 +54,8 @@ pub(crate) struct Client {
     /// `Bearer` and its key.
     pub(crate) credential: String,
     pub(crate) ask: Ask,
+    /// Whether it is the first to ask for its prompt of several topics: it does so before anybody else asks.
+    pub(crate) warms_up: bool,
     pub(crate) tally: Arc<Tally>,
 }
 
@@ -132,10 +134,14 @@ impl Client {
     ) -> Vec<Sighting> {
         // Where it cannot connect, its first request says so.
         let mut connection = Connection::open(self.gateway, self.is_narrow()).await.ok();
+        let mut sightings = Vec::new();
+        if self.warms_up {
+            let (request, end) = self.request(&mut connection, 0).await;
+            sightings.push(Sighting { tenant: self.tenant, request, end });
+        }
         self.tally.ready.fetch_add(1, Ordering::Relaxed);
         // Nobody is left to say so: then there is nothing to do.
         let _ = start.wait_for(|started| *started).await;
-        let mut sightings = Vec::new();
         while !*stop.borrow_and_update() {
             let (request, end) = self.request(&mut connection, sightings.len() as u64).await;
             self.tally.ended.fetch_add(1, Ordering::Relaxed);
@@ -237,16 +243,30 @@ impl Client {
             .body(Full::new(Bytes::from(body.to_string())))
     }
 
-    /// A prompt of its own for each request, as long as asked for, with the answer's length in it.
+    /// A prompt of its own for each request, or one of a few topics, as long as asked for, with the answer's length in it.
     fn prompt(&self, number: u64) -> String {
         let (least, most) = self.ask.output_tokens;
-        let spread = (number * 7 + self.number as u64 * 3) % (most - least + 1);
-        let mut prompt =
-            format!("[sim:tokens={}] client {} request {number} ", least + spread, self.number);
+        let turn = number * 7 + self.number as u64 * 3;
+        let output = |turn: u64| least + turn % (most - least + 1);
+        let mut prompt = match self.ask.topics {
+            None => format!(
+                "[sim:tokens={}] client {}.{} request {number} ",
+                output(turn),
+                self.tenant,
+                self.number
+            ),
+            Some(topics) => {
+                let topic = turn % topics.max(1);
+                format!("[sim:tokens={}] topic {topic} ", output(topic))
+            }
+        };
         if let Some(fault) = self.ask.manner.fault() {
             prompt.insert_str(0, &format!("[sim:fault={fault}] "));
         }
-        let bytes = usize::try_from(self.ask.prompt_tokens).unwrap_or(0) * BYTES_PER_TOKEN;
+        let times = self.ask.prompt_times;
+        let tokens = self.ask.prompt_tokens
+            * times[(usize::try_from(number).unwrap_or(0) + self.number) % times.len()];
+        let bytes = usize::try_from(tokens).unwrap_or(0) * BYTES_PER_TOKEN;
         while prompt.len() < bytes {
             prompt.push_str("tell me more ");
         }

@@ -1,6 +1,7 @@
 //! The judge: one function a bar. Each compares accounts that different parties kept, and says by how much they differ.
 
 mod books;
+mod classes;
 mod fairness;
 mod harm;
 mod late;
@@ -111,13 +112,18 @@ fn service_bars(case: &Case<'_>) -> Vec<Bar> {
         (Some(slots), _) => bars.push(fairness::slots_held(case, slots)),
         (None, Policy::Load { ticks_max }) => bars.push(late::late_first(case, ticks_max)),
         (None, Policy::Drr) => {}
-        (None, Policy::Share { .. } | Policy::ShareClasses) => {
-            bars.push(fairness::within_bound(case));
-            bars.push(fairness::within_share(case));
-            bars.push(fairness::no_long_gap(case));
+        (None, Policy::Share { .. } | Policy::ShareClasses) => bars.extend(by_score(case)),
+        (None, Policy::Classes { .. }) => {
+            bars.extend(by_score(case));
+            bars.extend([classes::by_quanta(case), classes::own_class(case)]);
         }
     }
     bars
+}
+
+/// What the share score promises.
+fn by_score(case: &Case<'_>) -> [Bar; 3] {
+    [fairness::within_bound(case), fairness::within_share(case), fairness::no_long_gap(case)]
 }
 
 /// What was written down about it, and what is left of it.

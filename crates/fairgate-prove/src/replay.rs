@@ -62,6 +62,7 @@ pub(crate) struct Request {
     pub(crate) id: Arc<str>,
     /// Its tenant's place in the scenario; `None` where it is nobody's.
     pub(crate) tenant: Option<usize>,
+    pub(crate) class: Option<Box<str>>,
     /// Whether it was submitted before and is tried again, on another worker.
     pub(crate) again: bool,
     pub(crate) grant: Option<Granted>,
@@ -184,6 +185,7 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
         self.told.requests.push(Request {
             id: submit.id.clone(),
             tenant,
+            class: submit.attributes.get(Attribute::Class).map(Into::into),
             again: !self.met.insert(submit.id.clone()),
             grant: None,
             ended: None,

@@ -139,6 +139,8 @@ impl Show<'_> {
                     number,
                     credential: self.world.credential(*tenant, number % plan.keys),
                     ask: plan.ask,
+                    warms_up: joins == Joins::First
+                        && plan.ask.topics.is_some_and(|topics| (number as u64) < topics),
                     tally: self.tallies[*tenant].clone(),
                 };
                 let task = tokio::spawn(client.run(started.clone(), self.stopped.clone()));

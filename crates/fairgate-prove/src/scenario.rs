@@ -1,6 +1,7 @@
 //! The experiments, as values: who asks for what, of which backends, and what is looked at.
 
 mod attack;
+mod classes;
 mod quota;
 
 use std::time::Duration;
@@ -58,6 +59,13 @@ pub enum Policy {
     },
     /// Deficit round robin by class; each tenant has a class of its own, with an equal quantum.
     Drr,
+    /// The classes of a policy file. A tenant's requests are of the family that its group is named after.
+    Classes {
+        /// The file.
+        file: &'static str,
+        /// Whether the pool has an index of prefixes; cached input then costs half.
+        index: bool,
+    },
 }
 
 impl Policy {
@@ -68,12 +76,7 @@ impl Policy {
 
     /// Whether it promises each its part of the tokens.
     pub fn shares_tokens(self) -> bool {
-        matches!(self, Self::Share { .. } | Self::ShareClasses)
-    }
-
-    /// Whether tenants meet as classes.
-    pub fn is_by_class(self) -> bool {
-        matches!(self, Self::ShareClasses | Self::Drr)
+        matches!(self, Self::Share { .. } | Self::ShareClasses | Self::Classes { .. })
     }
 }
 
@@ -104,6 +107,8 @@ pub struct Tenant {
     pub joins: Joins,
     /// What its clients send.
     pub ask: Ask,
+    /// The class of a policy file that its requests get.
+    pub class: Option<&'static str>,
 }
 
 /// When a tenant starts.
@@ -120,6 +125,10 @@ pub enum Joins {
 pub struct Ask {
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
+    /// Its prompts are so many times as long, in turn.
+    pub prompt_times: &'static [u64],
+    /// How many different prompts all its clients send, where they send them again and again.
+    pub topics: Option<u64>,
     /// The answer's length in tokens: any from the first to the second, by the number of the request.
     pub output_tokens: (u64, u64),
     /// What it allows, in tokens.
@@ -177,6 +186,8 @@ pub struct Backend {
     pub decode_per_token: Duration,
     /// What goes wrong with every request.
     pub fault: Option<Fault>,
+    /// How many blocks of a prompt each worker keeps in its cache; 0 for no cache.
+    pub prefix_cache_blocks: usize,
 }
 
 /// What a provider lets through.
@@ -292,9 +303,12 @@ impl Pace {
             prefill_per_token: Duration::from_micros(10),
             decode_per_token: Duration::from_micros(1500),
             fault: None,
+            prefix_cache_blocks: 0,
         };
         let short = Ask {
             prompt_tokens: 24,
+            prompt_times: &[1],
+            topics: None,
             output_tokens: (4, 12),
             max_tokens: 16,
             manner: Manner::Honest,
@@ -329,9 +343,12 @@ impl Pace {
                     prefill_per_token: Duration::ZERO,
                     decode_per_token: Duration::from_millis(5),
                     fault: None,
+                    prefix_cache_blocks: 0,
                 },
                 ask: Ask {
                     prompt_tokens: 24,
+                    prompt_times: &[1],
+                    topics: None,
                     output_tokens: (150, 150),
                     max_tokens: 150,
                     manner: Manner::Honest,
@@ -351,6 +368,7 @@ pub fn scenarios(pace: Pace) -> Vec<Scenario> {
     let mut all = published(pace);
     all.extend(attack::attacks(pace));
     all.extend(quota::quotas(pace));
+    all.extend(classes::classes(pace));
     all
 }
 
@@ -401,7 +419,16 @@ impl Scale {
     }
 
     fn tenant(&self, name: &'static str, group: &'static str, weight: u64, joins: Joins) -> Tenant {
-        Tenant { name, group, weight, keys: 1, clients: self.clients, joins, ask: self.ask }
+        Tenant {
+            name,
+            group,
+            weight,
+            keys: 1,
+            clients: self.clients,
+            joins,
+            ask: self.ask,
+            class: None,
+        }
     }
 
     /// Two tenants of one group and equal weight.

@@ -5,6 +5,7 @@ mod diff;
 mod explain;
 mod fairness;
 mod journal;
+mod other_policy;
 mod path;
 mod progress;
 mod recording;
@@ -23,13 +24,12 @@ use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::Policy;
-use fairgate_journal::parse_policy;
 
 use self::decisions::Decisions;
 use self::diff::Diff;
 use self::explain::Explain;
 use self::journal::Journal;
+use self::other_policy::OtherPolicy;
 use self::recording::Learner;
 use self::steps::{Both, Listener, Silent};
 use self::tally::Tally;
@@ -53,6 +53,8 @@ use crate::words::shown;
     tail -n +1 -f live.jsonl | fairgate replay -
   What another policy would have meant for each tenant:
     fairgate replay examples/noisy-neighbour.jsonl --policy examples/share-policy.json --diff --by tenant
+  What the classes of a policy file would have meant:
+    fairgate replay examples/router.jsonl --policy examples/router-policy.yaml --diff
   Why a request waited:
     fairgate replay examples/noisy-neighbour.jsonl --explain quiet-2")]
 #[command(group = ArgGroup::new("report").args(["diff", "explain", "fairness"]))]
@@ -64,7 +66,8 @@ pub(crate) struct ReplayArgs {
     /// What if: the same arrivals under the policy in this file.
     ///
     /// FILE holds a policy node, such as {"share":{"by":"tenant"}}, or a pool or a journal's first line with one in
-    /// it. The recording is first replayed under its own policy, to learn how long each request ran and what it used;
+    /// it; or it is a policy file in the schema of Dynamo's router (YAML), and each request gets its class anew from its recorded
+    /// class, input and cached tokens. The recording is first replayed under its own policy, to learn how long each request ran and what it used;
     /// then its arrivals, and what operators and workers did, are replayed under the other one.
     ///
     /// Each request takes the service time that it had in the recording, and uses the tokens that it used there. One
@@ -85,7 +88,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, requires = "policy")]
     diff: bool,
 
-    /// With --diff: the attribute whose values are the flows; by default that of the recording's root node.
+    /// With --diff: the attribute whose values are the flows; by default that of the recording's root node, and class with a
+    /// policy file.
     #[arg(long, value_name = "ATTRIBUTE", requires = "diff", value_parser = attribute())]
     by: Option<Attribute>,
 
@@ -157,20 +161,22 @@ impl Session<'_> {
         steps::replay(&mut pool, &mut journal, &mut learner)?;
         let recording = learner.finish();
         let (pool, mut journal) = self.open("what if")?;
-        WhatIf::new(&recording, pool).run(policy, &mut journal, listener)
+        WhatIf::new(&recording, pool, &policy).run(&mut journal, listener)
     }
 
     fn print_diff(&self, path: &Path) -> anyhow::Result<()> {
         let policy = self.read_policy(path)?;
         let (mut pool, mut journal) = self.open("recording")?;
         let mut learner = Learner::default();
-        let mut recorded = Tally::new(self.args.by);
+        // The recording's root knows nothing of the file's classes.
+        let by = self.args.by.or(policy.classifies().then_some(Attribute::Class));
+        let mut recorded = Tally::new(by);
         steps::replay(&mut pool, &mut journal, &mut Both(&mut learner, &mut recorded))?;
         let recording = learner.finish();
         let recorded = recorded.finish(&recording);
         let (pool, mut journal) = self.open("what if")?;
-        let mut what_if = Tally::new(self.args.by);
-        WhatIf::new(&recording, pool).run(policy, &mut journal, &mut what_if)?;
+        let mut what_if = Tally::new(by);
+        WhatIf::new(&recording, pool, &policy).run(&mut journal, &mut what_if)?;
         drop(journal);
         let what_if = what_if.finish(&recording);
         let diff = Diff::new(&recorded, &what_if);
@@ -215,7 +221,7 @@ impl Session<'_> {
     }
 
     /// Reads the other policy, having checked that the journal can be read twice.
-    fn read_policy(&self, path: &Path) -> anyhow::Result<Policy> {
+    fn read_policy(&self, path: &Path) -> anyhow::Result<OtherPolicy> {
         let journal = &self.args.journal;
         let twice = "--policy reads the journal twice: it must be a file";
         if journal == Path::new("-") {
@@ -225,8 +231,6 @@ impl Session<'_> {
         let name = || journal.display().to_string();
         let metadata = fs::metadata(journal).with_context(name)?;
         anyhow::ensure!(metadata.is_file(), "{}: {twice}", name());
-        let name = || path.display().to_string();
-        let text = fs::read_to_string(path).with_context(name)?;
-        parse_policy(&text).with_context(name)
+        OtherPolicy::read(path)
     }
 }

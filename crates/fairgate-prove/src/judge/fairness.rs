@@ -89,12 +89,18 @@ fn closest(
 
 /// In the end everybody is near its ideal.
 pub(super) fn within_share(case: &Case<'_>) -> Bar {
+    let (passed, says) = near_ideal(case, SHARE_PERCENT);
+    Bar::new("within 3 % in the end", passed, says)
+}
+
+/// Whether everybody is within so many percent of its ideal in the end, and who is furthest.
+pub(super) fn near_ideal(case: &Case<'_>, limit: u32) -> (bool, String) {
     let weights = i128::from(case.scenario.weights());
     let off = |flow: &FlowService| {
         let difference = flow.got * weights - flow.ideal_times_weights;
         (difference, flow.ideal_times_weights)
     };
-    let limit = i128::from(SHARE_PERCENT);
+    let limit = i128::from(limit);
     let holds = |flow: &FlowService| {
         let (difference, ideal) = off(flow);
         ideal > 0 && difference.abs() * 100 <= limit * ideal
@@ -107,8 +113,7 @@ pub(super) fn within_share(case: &Case<'_>) -> Bar {
     let all = case.names().map(|(i, tenant)| (tenant, deviation(&case.service.flows[i])));
     let worst = all.max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()));
     let (tenant, worst) = worst.unwrap_or(("nobody", 0.0));
-    let says = format!("furthest: {tenant} at {worst:+.2} % of its ideal, ±{limit} % allowed");
-    Bar::new("within 3 % in the end", passed, says)
+    (passed, format!("furthest: {tenant} at {worst:+.2} % of its ideal, ±{limit} % allowed"))
 }
 
 /// Who tries to gain has what the honest one has.

@@ -96,9 +96,12 @@ fn scale(pace: Pace) -> Scale {
             prefill_per_token: Duration::ZERO,
             decode_per_token: Duration::from_millis(2),
             fault: None,
+            prefix_cache_blocks: 0,
         },
         ask: Ask {
             prompt_tokens: 24,
+            prompt_times: &[1],
+            topics: None,
             output_tokens: (20, 28),
             max_tokens: 32,
             manner: Manner::Honest,

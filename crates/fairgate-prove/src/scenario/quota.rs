@@ -90,9 +90,12 @@ fn scale(pace: Pace) -> Scale {
             prefill_per_token: Duration::ZERO,
             decode_per_token: Duration::from_micros(100),
             fault: None,
+            prefix_cache_blocks: 0,
         },
         ask: Ask {
             prompt_tokens: 900,
+            prompt_times: &[1],
+            topics: None,
             output_tokens: (80, 100),
             max_tokens: 100,
             manner: Manner::Honest,

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairgate_config::{BreakerConfig, Config, HealthConfig, JournalConfig, QuotaConfig};
+use fairgate_config::{
+    BreakerConfig, Config, HealthConfig, JournalConfig, PolicyFile, PoolConfig, PrefixIndexConfig,
+    PrefixScope, QuotaConfig,
+};
 use fairgate_journal::parse_policy;
 use fairgate_sim::{Account, AccountOptions, OutputLength, SimOptions, Statement};
 use fairgate_store::{Budget, Change, Limits, Period, Rights, Secret, Store, UnixMicros};
@@ -30,6 +33,9 @@ const BUDGET_TOKENS: u64 = 1_000_000_000_000;
 
 /// What a class of weight 1 gets in one round of drr, in tokens.
 const QUANTUM: u64 = 64;
+
+/// What a cached input token costs where there is an index, in thousandths.
+const CACHED_MILLI: u64 = 500;
 
 /// Where a pool's journal is.
 pub(super) fn journal_folder(folder: &Path, pool: &str) -> PathBuf {
@@ -94,7 +100,10 @@ pub(super) fn config(
         pool.name = (*name).to_owned();
         pool.models.iter_mut().for_each(|model| model.name = (*name).to_owned());
         pool.capacity = scenario.capacity;
-        pool.policy = parse_policy(&policy).map_err(|error| wrong(&error))?;
+        match scenario.policy {
+            Policy::Classes { file, index } => by_file(&mut pool, file, index)?,
+            _ => pool.policy = parse_policy(&policy).map_err(|error| wrong(&error))?,
+        }
         pool.workers =
             workers.filter(|name| is_second(name) == (index == 1)).map(str::to_owned).collect();
         if scenario.quota.is_some() {
@@ -103,6 +112,24 @@ pub(super) fn config(
         config.pools.push(pool);
     }
     Ok(config)
+}
+
+/// The pool as a policy file has it. With an index of prefixes cached input costs half.
+fn by_file(pool: &mut PoolConfig, text: &str, index: bool) -> Result<(), ProveError> {
+    let wrong = |error: &dyn ToString| failed("cannot be configured", error.to_string());
+    let file = PolicyFile::parse(text, Path::new("policy.yaml")).map_err(|error| wrong(&error))?;
+    let classes = file.root.ok_or_else(|| wrong(&"the policy file has no classes"))?;
+    pool.policy = classes.policy();
+    pool.classes = Some(classes);
+    if index {
+        pool.cost.cached_milli = CACHED_MILLI;
+        pool.prefix_index = Some(PrefixIndexConfig {
+            scope: PrefixScope::Pool,
+            cache_tokens: 1_000_000,
+            memory_bytes_max: 64 << 20,
+        });
+    }
+    Ok(())
 }
 
 /// A provider's account.
@@ -144,6 +171,8 @@ fn policy(scenario: &Scenario) -> String {
             let classes = classes("quantum");
             format!(r#"{{"drr":{{"by":"class","classes":[{classes}]}}}}"#)
         }
+        // It is no tree, but a file.
+        Policy::Classes { .. } => String::new(),
     }
 }
 
@@ -157,6 +186,7 @@ pub(super) fn model(scenario: &Scenario, worker: &str) -> SimOptions {
         prefill_base: backend.prefill_base,
         prefill_per_token: backend.prefill_per_token,
         decode_per_token: backend.decode_per_token,
+        prefix_cache_blocks: backend.prefix_cache_blocks,
         // Each prompt says how long its answer is.
         steering: true,
         output_tokens: OutputLength::exactly(1),
@@ -191,8 +221,12 @@ pub(super) async fn tenants(
             limits: Limits { budgets, ..Limits::default() },
         })
         .await?;
-        let by_class = scenario.policy.is_by_class();
-        let classes: Vec<String> = by_class.then(|| tenant.name.to_owned()).into_iter().collect();
+        let class = match scenario.policy {
+            Policy::ShareClasses | Policy::Drr => Some(tenant.name),
+            Policy::Classes { .. } => Some(tenant.group),
+            Policy::Share { .. } | Policy::Load { .. } => None,
+        };
+        let classes: Vec<String> = class.into_iter().map(str::to_owned).collect();
         let rights = Rights { classes: Some(classes), ..Rights::default() };
         let mut keys = Vec::new();
         for number in 0..tenant.keys {

@@ -12,7 +12,7 @@ use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{Writer, parse_policy};
 use fairgate_prove::evidence::{Aftermath, Evidence, JournalFile, Ledger, Seen, Sighting};
-use fairgate_prove::scenario::{Joins, Level, Scenario};
+use fairgate_prove::scenario::{Joins, Level, Policy, Scenario};
 use fairgate_store::{
     Attempt, BudgetLeft, BudgetTier, MicroUnits, Outcome, Period, Scope, Unit, UnixMicros,
     UsageRow, UsageSource,
@@ -99,10 +99,14 @@ impl<'a> Stage<'a> {
             Level::Tenants => ("", listed.as_str()),
         };
         let partition = scenario.policy.is_partition() && !flaws.one_queue;
+        let by_tenant = format!(r#"{{"share":{{"by":"tenant","weights":{{{tenants}}}}}}}"#);
         let policy = format!(
             r#"{{"share":{{"by":"group","partition":{partition},"weights":{{{groups}}},"inside":
                {{"share":{{"by":"tenant","weights":{{{tenants}}},"inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
         );
+        // Each class has one tenant, so the classes of a policy file share as these do.
+        let is_file = matches!(scenario.policy, Policy::Classes { .. });
+        let policy = if is_file { by_tenant } else { policy };
         let capacity = flaws.capacity.unwrap_or(scenario.capacity);
         let mut config = PoolConfig::new(capacity, parse_policy(&policy).unwrap());
         config.workers = (scenario.backend.workers.iter())
@@ -195,6 +199,9 @@ impl<'a> Stage<'a> {
             .with(Attribute::Group, plan.group)
             .with(Attribute::Tenant, plan.name)
             .with(Attribute::Key, &format!("key-{}-{}", plan.name, client.number % plan.keys));
+        if let Some(class) = plan.class {
+            submit.attributes = submit.attributes.with(Attribute::Class, class);
+        }
         submit
     }
 

@@ -1,5 +1,6 @@
 //! What each flow got under both policies, side by side.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use fairgate_core::attribute::Attribute;
@@ -28,6 +29,9 @@ struct FlowDiff {
 #[derive(Debug, Serialize)]
 struct RunDiff {
     requests: u64,
+    /// Where requests are in other classes than they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests_what_if: Option<u64>,
     recorded: Run,
     what_if: Run,
 }
@@ -59,18 +63,30 @@ impl From<&FlowTally> for Run {
 
 impl RunDiff {
     fn new(recorded: &FlowTally, what_if: &FlowTally) -> Self {
-        let requests = recorded.requests;
-        Self { requests, recorded: recorded.into(), what_if: what_if.into() }
+        let requests_what_if = (what_if.requests != recorded.requests).then_some(what_if.requests);
+        Self {
+            requests: recorded.requests,
+            requests_what_if,
+            recorded: recorded.into(),
+            what_if: what_if.into(),
+        }
     }
 }
 
 impl Diff {
-    /// Both runs have the same flows, for they have the same arrivals.
+    /// Both runs have the same arrivals. A flow that is in one of them only, as classes may be, has nothing in the other.
     pub(crate) fn new(recorded: &Tallies, what_if: &Tallies) -> Self {
-        let flows =
-            recorded.flows.iter().zip(&what_if.flows).map(|((name, before), (_, after))| {
-                FlowDiff { flow: name.clone(), runs: RunDiff::new(before, after) }
-            });
+        let mut both: BTreeMap<&str, [&FlowTally; 2]> = BTreeMap::new();
+        let nothing = FlowTally::default();
+        for (run, tallies) in [recorded, what_if].into_iter().enumerate() {
+            for (name, tally) in &tallies.flows {
+                both.entry(name).or_insert([&nothing; 2])[run] = tally;
+            }
+        }
+        let flows = both.into_iter().map(|(name, [before, after])| FlowDiff {
+            flow: name.into(),
+            runs: RunDiff::new(before, after),
+        });
         let flows = flows.collect();
         let mut all = (FlowTally::default(), FlowTally::default());
         all.0.extend(recorded.flows.iter().map(|(_, tally)| tally));
@@ -92,32 +108,58 @@ impl Diff {
     pub(crate) fn write_table(&self, mut out: impl Write) -> io::Result<()> {
         let waits = ["wait p50", "wait p95", "wait max"];
         let mut headings = vec![self.by, "requests", "granted", "tokens", "refused"];
+        if self.is_by_class() {
+            headings.insert(4, "share");
+        }
         headings.extend(waits);
         let mut table = Table::new(headings);
         for flow in &self.flows {
-            table.row(row(shown(&flow.flow), &flow.runs));
+            table.row(self.row(shown(&flow.flow), &flow.runs));
         }
         if self.flows.len() > 1 {
-            table.row(row("(all)".into(), &self.all));
+            table.row(self.row("(all)".into(), &self.all));
         }
         table.write(&mut out)?;
         writeln!(out, "\nrecorded → what if; waits are of granted requests, exact, by nearest rank")
     }
+
+    /// Classes are there to share tokens, so their parts are shown.
+    fn is_by_class(&self) -> bool {
+        self.by == Attribute::Class.name()
+    }
+
+    fn row(&self, name: String, runs: &RunDiff) -> Vec<Cell> {
+        let RunDiff { requests, requests_what_if, recorded: was, what_if: is } = runs;
+        let wait = |was: Option<u64>, is: Option<u64>| Cell::Pair(span(was), span(is));
+        let requests = requests.to_string();
+        let mut row = vec![
+            Cell::Text(name),
+            match self.flows.iter().any(|flow| flow.runs.requests_what_if.is_some()) {
+                true => {
+                    let then = requests_what_if.map_or_else(|| requests.clone(), |n| n.to_string());
+                    Cell::Pair(requests, then)
+                }
+                false => Cell::Number(requests),
+            },
+            Cell::Pair(was.granted.to_string(), is.granted.to_string()),
+            Cell::Pair(was.tokens.to_string(), is.tokens.to_string()),
+            Cell::Pair(was.refused.to_string(), is.refused.to_string()),
+            wait(was.wait_p50_us, is.wait_p50_us),
+            wait(was.wait_p95_us, is.wait_p95_us),
+            wait(was.wait_max_us, is.wait_max_us),
+        ];
+        if self.is_by_class() {
+            let all = [self.all.recorded.tokens, self.all.what_if.tokens];
+            row.insert(4, Cell::Pair(part(was.tokens, all[0]), part(is.tokens, all[1])));
+        }
+        row
+    }
 }
 
-fn row(name: String, runs: &RunDiff) -> Vec<Cell> {
-    let RunDiff { requests, recorded: was, what_if: is } = runs;
-    let wait = |was: Option<u64>, is: Option<u64>| Cell::Pair(span(was), span(is));
-    vec![
-        Cell::Text(name),
-        Cell::Number(requests.to_string()),
-        Cell::Pair(was.granted.to_string(), is.granted.to_string()),
-        Cell::Pair(was.tokens.to_string(), is.tokens.to_string()),
-        Cell::Pair(was.refused.to_string(), is.refused.to_string()),
-        wait(was.wait_p50_us, is.wait_p50_us),
-        wait(was.wait_p95_us, is.wait_p95_us),
-        wait(was.wait_max_us, is.wait_max_us),
-    ]
+/// A part in percent, rounded down to one decimal.
+fn part(tokens: u128, all: u128) -> String {
+    let thousandths = tokens.saturating_mul(1000).checked_div(all).unwrap_or(0);
+    format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
 fn span(wait: Option<u64>) -> String {

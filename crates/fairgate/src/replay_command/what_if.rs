@@ -11,6 +11,8 @@
 //! * A client that gave up waiting gives up at the same time: out of the queue if its request still waits, or by
 //!   ending it if it runs. Where it was cancelled in flight, that was the end of its service, and moves along.
 //! * Policy events are left out: the new policy stands throughout.
+//! * Where the new policy is a policy file, each arrival gets its class anew (`other_policy.rs`). What waits or is in flight when
+//!   the recording begins keeps its own. Costs and tokens used are those of the recording.
 //! * After the last line, what has been granted still ends when it would, and so do those granted thereby, until
 //!   nothing that is in flight has an end.
 //!
@@ -26,10 +28,10 @@ use std::sync::Arc;
 use fairgate_core::Pool;
 use fairgate_core::decision::{Decision, Sink};
 use fairgate_core::event::Event;
-use fairgate_core::policy::Policy;
 use fairgate_core::units::{Micros, Tokens};
 
 use super::journal::{Entry, Journal};
+use super::other_policy::OtherPolicy;
 use super::recording::{End, Fact, Mark, Recording};
 use super::roster::{Live, Number, Roster};
 use super::steps::{self, Listener, Step};
@@ -38,6 +40,7 @@ use super::steps::{self, Listener, Step};
 #[derive(Debug)]
 pub(crate) struct WhatIf<'a> {
     recording: &'a Recording,
+    policy: &'a OtherPolicy,
     pool: Pool,
     roster: Roster,
     due: BinaryHeap<Reverse<Due>>,
@@ -63,27 +66,27 @@ enum Deed {
 }
 
 impl<'a> WhatIf<'a> {
-    /// For the pool that the recording starts from.
-    pub(crate) fn new(recording: &'a Recording, pool: Pool) -> Self {
+    /// For the pool that the recording starts from, and the policy that stands instead of its own.
+    pub(crate) fn new(recording: &'a Recording, pool: Pool, policy: &'a OtherPolicy) -> Self {
         let roster = Roster::of(&pool);
-        Self { recording, pool, roster, due: BinaryHeap::new(), grants: 0, line: 1 }
+        Self { recording, policy, pool, roster, due: BinaryHeap::new(), grants: 0, line: 1 }
     }
 
     /// Replays the journal under the policy, and gives back the pool as it is then.
     pub(crate) fn run(
         mut self,
-        policy: Policy,
         journal: &mut Journal,
         listener: &mut impl Listener,
     ) -> anyhow::Result<Pool> {
         listener.start(&self.pool);
         // Even where nothing has happened yet, the pool may begin with requests that wait or are in flight.
-        if *self.pool.policy() != policy {
-            self.apply(None, self.pool.now(), Event::Policy(policy), listener)?;
+        let policy = &self.policy.policy;
+        if self.pool.policy() != policy {
+            self.apply(None, self.pool.now(), Event::Policy(policy.clone()), listener)?;
         }
         while let Some(Entry { line, at, event }) = journal.next_entry()? {
             self.catch_up(Some(at), listener)?;
-            let event = self.as_it_is_now(line, event);
+            let event = self.policy.classified(self.as_it_is_now(line, event));
             self.line = line;
             self.apply(Some(line), at, event, listener)?;
         }

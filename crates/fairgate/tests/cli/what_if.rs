@@ -284,3 +284,96 @@ fn absurd_numbers_and_names_are_borne() {
         assert!(fairgate(&args).ok().len() < 3 << 20, "{report:?}");
     }
 }
+
+const CLASSES: &str = "default_policy_family: standard
+uncached_isl_buckets: [{min_tokens: 0, bucket: short}, {min_tokens: 100, bucket: long}]
+policy_classes:
+  - {name: quick, policy_family: standard, cache_bucket: short, quantum: 400}
+  - {name: bulk, policy_family: standard, cache_bucket: long, quantum: 100}
+  - {name: vip_quick, policy_family: vip, cache_bucket: short, quantum: 400}
+  - {name: vip_bulk, policy_family: vip, cache_bucket: long, quantum: 100}
+  - {name: urgent, quantum: 800}
+";
+
+/// One slot and one queue, with all that a class follows from: input, what is cached where, what was named.
+fn routed() -> String {
+    journal(
+        r#""capacity":1,"policy":{"drr":{"by":"class","classes":[{"name":"bulk","quantum":1}]}},"workers":[{"name":"w1"},{"name":"w2"}]"#,
+        &[
+            r#""at":0,"event":"submit","id":"first","class":"bulk","cost":1,"input":1"#,
+            r#""at":1,"event":"submit","id":"long","class":"bulk","cost":300,"input":300"#,
+            r#""at":2,"event":"submit","id":"cached","class":"bulk","cost":300,"input":300,"cached":{"w1":50,"w2":250}"#,
+            r#""at":3,"event":"submit","id":"pinned","class":"bulk","cost":300,"input":300,"cached":{"w1":50,"w2":250},"pin":{"worker":"w1"}"#,
+            r#""at":4,"event":"submit","id":"named","class":"urgent","cost":300,"input":300"#,
+            r#""at":5,"event":"submit","id":"family","class":"vip_bulk","cost":20,"input":20"#,
+            r#""at":6,"event":"submit","id":"unknown","class":"elsewhere","cost":20,"input":20"#,
+            r#""at":10,"event":"release","id":"first""#,
+            r#""at":20,"event":"release","id":"long","tokens":300"#,
+            r#""at":30,"event":"release","id":"cached","tokens":300"#,
+            r#""at":40,"event":"release","id":"pinned","tokens":300"#,
+            r#""at":50,"event":"release","id":"named","tokens":300"#,
+            r#""at":60,"event":"release","id":"family","tokens":20"#,
+            r#""at":70,"event":"release","id":"unknown","tokens":20"#,
+        ],
+    )
+}
+
+#[test]
+fn a_policy_file_gives_every_request_its_class_anew() {
+    let (journal, policy) = (routed(), file(CLASSES));
+    let diff = fairgate(&["replay", &journal, "--policy", &policy, "--diff", "--json"]).ok();
+    let diff: serde_json::Value = serde_json::from_str(&diff).expect("it is JSON");
+    assert_eq!(diff["by"], "class");
+    let flows = diff["flows"].as_array().expect("flows").iter().map(|flow| {
+        let requests = |field: &str| flow[field].as_u64();
+        let was = requests("requests").expect("a number");
+        let is = requests("requests_what_if").unwrap_or(was);
+        (
+            flow["flow"].as_str().expect("a name").to_owned(),
+            was,
+            is,
+            flow["what_if"]["tokens"].clone(),
+        )
+    });
+    let expected = [
+        // `long`, and `pinned`, whose worker has only 50 tokens of it.
+        ("bulk", 4, 2, 600),
+        ("elsewhere", 1, 0, 0),
+        // `first`, `cached` and `unknown`: 1, 50 and 20 tokens that are not cached.
+        ("quick", 0, 3, 321),
+        ("urgent", 1, 1, 300),
+        ("vip_bulk", 1, 0, 0),
+        // `family`: the class that was recorded is of a family, and its bucket is another one by its 20 tokens.
+        ("vip_quick", 0, 1, 20),
+    ];
+    let expected =
+        expected.map(|(name, was, is, tokens)| (name.to_owned(), was, is, tokens.into()));
+    assert_eq!(flows.collect::<Vec<_>>(), expected);
+    let table = fairgate(&["replay", &journal, "--policy", &policy, "--diff"]).ok();
+    let heading = table.lines().next().expect("a heading");
+    assert!(heading.contains("share"), "{table}");
+    let urgent = table.lines().find(|line| line.starts_with("urgent")).expect("a row");
+    assert!(urgent.contains("24.1 % →  24.1 %"), "{table}");
+    // The order is the file's: the largest quantum goes through its long request first.
+    let decisions = fairgate(&["replay", &journal, "--policy", &policy]).brief();
+    let order: Vec<&str> = decisions.iter().filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(order.len(), 7);
+    let at = |id: &str| order.iter().position(|granted| *granted == id);
+    assert!(at("cached") < at("long") && at("named") < at("long"), "{order:?}");
+}
+
+#[test]
+fn a_policy_file_that_cannot_stand_for_a_journal_is_refused() {
+    let models = format!("models:\n  llama:\n    {}\n", CLASSES.trim_end().replace('\n', "\n    "));
+    let refused = fairgate(&["replay", &routed(), "--policy", &file(&models), "--diff"]);
+    assert_eq!(refused.status, 1);
+    assert!(refused.stderr.contains("a journal does not say which model"), "{}", refused.stderr);
+    let broken = CLASSES.replace("quantum: 800", "quantum: 0");
+    let refused = fairgate(&["replay", &routed(), "--policy", &file(&broken)]);
+    assert_eq!(refused.status, 1);
+    assert!(
+        refused.stderr.contains(":8:") && refused.stderr.contains("quantum"),
+        "{}",
+        refused.stderr
+    );
+}
