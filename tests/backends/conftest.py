@@ -27,6 +27,7 @@ class House:
     url: str
     backend: str
     keys: dict
+    journal: Path
     binary: str
     environment: dict
 
@@ -40,9 +41,8 @@ def llama(tmp_path_factory):
     """llama.cpp behind the gateway."""
     folder = tmp_path_factory.mktemp("llama")
     port = free_port()
-    words = [HERE / "llama_server.py", folder / "tiny.gguf", port, SLOTS]
-    with started(words, folder / "llama.log", f"http://127.0.0.1:{port}") as url:
-        with gateway(folder, url) as house:
+    with started(llama_words(folder, port, SLOTS), folder / "llama.log", f"http://127.0.0.1:{port}") as url:
+        with gateway(folder, single(url), url) as house:
             yield house
 
 
@@ -53,35 +53,62 @@ def uvicorn(tmp_path_factory):
     port = free_port()
     words = ["-m", "uvicorn", "chat_app:app", "--app-dir", HERE, "--port", port, "--timeout-keep-alive", 1]
     with started(words, folder / "uvicorn.log", f"http://127.0.0.1:{port}") as url:
-        with gateway(folder, url) as house:
+        with gateway(folder, single(url), url) as house:
             yield house
+
+
+def llama_words(folder, port, slots):
+    return [HERE / "llama_server.py", folder / "tiny.gguf", port, slots]
+
+
+def single(backend):
+    """The configuration of one backend in one pool."""
+    return (
+        f"upstreams:\n  - name: backend\n    url: {backend}\n    dialects: [openai]\n    slots: {SLOTS}\n"
+        "pools:\n  - name: tiny\n    models: [tiny]\n    workers: [backend]\n"
+    )
+
+
+class Server:
+    """A server that can be killed and started again at the same address."""
+
+    def __init__(self, words, log, url):
+        self.words, self.log, self.url = words, log, url
+        self.start()
+
+    def start(self):
+        with self.log.open("a") as output:
+            run = [sys.executable, *map(str, self.words)]
+            self.process = subprocess.Popen(run, stdout=output, stderr=output)
+
+    def ready(self):
+        until(lambda: self.process.poll() is not None or answers(f"{self.url}/v1/models"))
+        assert self.process.poll() is None, self.log.read_text()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
 def started(words, log, url):
-    with log.open("w") as output:
-        process = subprocess.Popen([sys.executable, *map(str, words)], stdout=output, stderr=output)
+    server = Server(words, log, url)
     try:
-        until(lambda: process.poll() is not None or answers(f"{url}/v1/models"))
-        assert process.poll() is None, log.read_text()
+        server.ready()
         yield url
     finally:
-        process.kill()
-        process.wait()
+        server.kill()
 
 
 @contextmanager
-def gateway(folder, backend):
+def gateway(folder, backends, backend):
+    """A gateway in front of the upstreams and pools of `backends`; `backend` is where one of them listens."""
     binary = os.environ.get("FAIRGATE_BIN")
     if not binary:
         pytest.fail("FAIRGATE_BIN names no binary; run these tests with `cargo xtask test`")
     data = folder / "data"
     config = folder / "fairgate.yaml"
-    config.write_text(
-        f"listen: 127.0.0.1:0\ndata_dir: {data}\n"
-        f"upstreams:\n  - name: backend\n    url: {backend}\n    dialects: [openai]\n    slots: {SLOTS}\n"
-        "pools:\n  - name: tiny\n    models: [tiny]\n    workers: [backend]\n"
-    )
+    config.write_text(f"listen: 127.0.0.1:0\ndata_dir: {data}\njournal: {{folder: {folder / 'journal'}}}\n{backends}")
     log = folder / "fairgate.log"
     with log.open("w") as errors:
         run = [binary, "serve", "--config", config]
@@ -95,7 +122,7 @@ def gateway(folder, backend):
                 break
         assert url, log.read_text()
         token = {"FAIRGATE_URL": url, "FAIRGATE_ADMIN_TOKEN_FILE": str(data / "admin-token")}
-        house = House(url, backend, {}, binary, {**os.environ, **token})
+        house = House(url, backend, {}, folder / "journal", binary, {**os.environ, **token})
         house.fairgate("group", "add", "all")
         for tenant in TENANTS:
             house.fairgate("tenant", "add", tenant, "--group", "all")

@@ -15,6 +15,7 @@ params.port = port
 params.n_parallel = slots
 params.n_ctx = slots * 8192
 params.cpuparams.n_threads = 1
+params.endpoint_metrics = True
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 while True:

@@ -3,6 +3,7 @@
 mod activity;
 mod algorithm;
 mod classes;
+mod due;
 mod flows;
 mod sights;
 mod tiers;

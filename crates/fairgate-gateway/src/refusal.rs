@@ -225,9 +225,10 @@ fn pool_says(reason: Reason, overloaded: StatusCode) -> (StatusCode, String) {
         Reason::ClassCachedTokens => {
             (StatusCode::TOO_MANY_REQUESTS, "Too many cached tokens of this class wait.")
         }
-        Reason::NoWorker => {
-            (StatusCode::SERVICE_UNAVAILABLE, "No upstream is there that could take this request.")
-        }
+        Reason::NoWorker => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "No worker can take this request now: none that could is there, or all of them are drained.",
+        ),
         Reason::Overloaded => (
             overloaded,
             "Every upstream that could take this request is unwell at the moment. Try again later.",

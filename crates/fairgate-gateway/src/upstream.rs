@@ -49,6 +49,14 @@ use crate::tls::TlsError;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
+/// What a backend answered to something beside what clients ask for.
+struct Fetched {
+    status: StatusCode,
+    headers: HeaderMap,
+    /// `None` where it is longer than was asked for, or broke off.
+    text: Option<Vec<u8>>,
+}
+
 /// A backend.
 pub(crate) struct Upstream {
     /// Its name: the worker's in the core, the ledger and the metrics.
@@ -200,14 +208,13 @@ impl Upstream {
         path: &PathAndQuery,
         due: Instant,
         bytes_max: usize,
-    ) -> Result<(StatusCode, Option<Vec<u8>>), FailureKind> {
+    ) -> Result<Fetched, FailureKind> {
         let dialect =
             if self.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
         let headers = HeaderMap::new();
         let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
         let answer = self.get(question, due).await.map_err(|failure| failure.kind)?;
-        let status = answer.status();
-        let mut body = answer.into_body();
+        let (head, mut body) = answer.into_parts();
         let read = async {
             let mut text = Vec::new();
             while let Some(chunk) = poll_fn(|cx| body.poll_chunk(cx)).await {
@@ -220,7 +227,7 @@ impl Upstream {
             Some(text)
         };
         let text = timeout_at(due, read).await.map_err(|_| FailureKind::IdleTimeout)?;
-        Ok((status, text))
+        Ok(Fetched { status: head.status, headers: head.headers, text })
     }
 
     /// Asks for something beside what clients ask for. Where a proxy has several servers below paths of its own, only what

@@ -6,6 +6,7 @@ use fairgate_core::units::Micros;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::due::DuePart;
 use super::flows::FlowView;
 use super::view::{Service, ServiceView, shown_part};
 
@@ -43,7 +44,7 @@ struct Row {
     queued: u64,
     oldest: Option<Micros>,
     deficit: Option<u128>,
-    due: Option<f64>,
+    due: DuePart,
     service: Service,
 }
 
@@ -58,7 +59,7 @@ impl Classes {
         }
         let sum = |deficit| row.deficit.unwrap_or(0).saturating_add(deficit);
         row.deficit = flow.deficit.map(sum).or(row.deficit);
-        row.due = flow.due.map(|due| row.due.unwrap_or(0.0) + due).or(row.due);
+        row.due.add(flow);
         if let Some(fairness) = flow.fairness {
             row.service.add(fairness);
         }
@@ -73,7 +74,7 @@ impl Classes {
             queued: row.queued,
             oldest_wait_us: row.oldest.map(|since| now.0.saturating_sub(since.0)),
             deficit_tokens: row.deficit.map(|tokens| u64::try_from(tokens).unwrap_or(u64::MAX)),
-            weight_share: row.due.map(shown_part),
+            weight_share: row.due.part().map(shown_part),
             service: row.service.view(),
         };
         self.0.into_iter().map(view).collect()

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use super::activity::Activity;
 use super::algorithm::algorithm;
 use super::classes::{ClassView, Classes};
+use super::due::DuePart;
 use super::flows::{FlowView, for_each_flow};
 use super::sights::Sight;
 use super::tiers::TiersView;
@@ -184,7 +185,7 @@ struct Row {
     slots: Option<u64>,
     served: u128,
     score: Option<f64>,
-    due: Option<f64>,
+    due: DuePart,
     lag: i128,
     bound: Option<(i128, i128)>,
     service: Service,
@@ -329,7 +330,7 @@ impl Row {
         let score = flow.score.map(shown_score);
         self.score =
             score.map(|score| self.score.map_or(score, |other| other.max(score))).or(self.score);
-        self.due = flow.due.map(|due| self.due.unwrap_or(0.0) + due).or(self.due);
+        self.due.add(flow);
         if let Some(fairness) = flow.fairness {
             self.service.add(fairness);
         }
@@ -350,7 +351,7 @@ impl Row {
             slot_cap: self.slots,
             served_tokens: u64::try_from(self.served).unwrap_or(u64::MAX),
             share_score: self.score,
-            weight_share: self.due.map(shown_part),
+            weight_share: self.due.part().map(shown_part),
             lag_tokens: whole(self.lag),
             lag_bound_tokens: self.bound.map(|(_, most)| whole(most)),
             lag_floor_tokens: self.bound.map(|(least, _)| whole(least)),

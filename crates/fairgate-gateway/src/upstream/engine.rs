@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairgate_config::{OverloadConfig, UpstreamConfig};
 
-pub(crate) use self::reading::Reading;
+pub(crate) use self::reading::{Reading, Unreadable};
 pub(crate) use self::slots::{Look, SlotChange};
 
 use self::slots::SlotRule;
@@ -141,7 +141,8 @@ impl Engine {
         let cache_tokens = reading.cache_tokens.filter(|tokens| {
             restarted || before.and_then(|before| before.cache_tokens) != Some(*tokens)
         });
-        let look = Look { in_flight, waiting: reading.waiting };
+        let Reading { running, waiting, .. } = reading;
+        let look = Look { in_flight, running, waiting };
         let slots = inner.rule.as_mut().and_then(|rule| {
             let before = rule.slots();
             let change = if restarted { rule.restart() } else { rule.look(look) };
@@ -187,7 +188,7 @@ pub(crate) fn ranks(config: &UpstreamConfig) -> u64 {
 
 /// Whether the second reading is of another process than the first: it says so, or it has counted less.
 fn is_another_process(before: &Reading, now: &Reading) -> bool {
-    let says_so = before.started_ms.zip(now.started_ms).is_some_and(|(old, new)| old != new);
+    let says_so = before.started.zip(now.started).is_some_and(|(old, new)| old != new);
     let fell = before.input_tokens.zip(now.input_tokens).is_some_and(|(old, new)| new < old);
     says_so || fell || before.kind != now.kind
 }
@@ -205,7 +206,7 @@ mod tests {
         waiting: 0,
         cache_used_milli: Some(100),
         cache_tokens: Some(9168),
-        started_ms: Some(1000),
+        started: Some(1000),
         input_tokens: Some(50),
     };
 
@@ -224,10 +225,10 @@ mod tests {
             Learned { cache_tokens: Some(9168), ..Learned::default() }
         );
         assert_eq!(engine.learn(IDLE, 0), Learned::default());
-        let later = Reading { started_ms: Some(2000), ..IDLE };
+        let later = Reading { started: Some(2000), ..IDLE };
         let restarted = Learned { restarted: true, cache_tokens: Some(9168), slots: None };
         assert_eq!(engine.learn(later, 0), restarted);
-        let unsaid = Reading { started_ms: None, input_tokens: Some(60), ..IDLE };
+        let unsaid = Reading { started: None, input_tokens: Some(60), ..IDLE };
         assert!(!engine.learn(unsaid, 0).restarted);
         let fell = Reading { input_tokens: Some(3), ..unsaid };
         assert!(engine.learn(fell, 0).restarted);
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(engine.slots(), Some(10));
         let words = "8 → 10: all were busy and the engine's own queue was empty";
         assert_eq!(engine.sight().slots_reason.as_deref(), Some(words));
-        let learned = engine.learn(Reading { started_ms: Some(2), ..full }, 10);
+        let learned = engine.learn(Reading { started: Some(2), ..full }, 10);
         assert_eq!(learned.slots, Some((10, 8, SlotChange::Restarted)));
     }
 

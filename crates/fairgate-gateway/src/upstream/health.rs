@@ -68,6 +68,7 @@ pub(super) async fn probe(upstream: Arc<Upstream>) {
 }
 
 async fn check(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<(), Cause> {
-    let (status, _) = upstream.fetch(path, due, ANSWER_BYTES_MAX).await.map_err(Cause::Failed)?;
+    let fetched = upstream.fetch(path, due, ANSWER_BYTES_MAX).await.map_err(Cause::Failed)?;
+    let status = fetched.status;
     if status.is_success() { Ok(()) } else { Err(Cause::Answered(status.as_u16())) }
 }

@@ -5,17 +5,21 @@ use std::time::Duration;
 
 use fairgate_config::MetricsConfig;
 use fairgate_store::Throttle;
+use http::HeaderMap;
 use http::uri::PathAndQuery;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::engine::{Learned, Reading};
+use super::engine::{Learned, Reading, Unreadable};
 use super::watch::Told;
-use super::{Cause, Upstream};
+use super::{Cause, FailureKind, Upstream};
 
 /// How much of an answer is read. vLLM's are some 100 KB.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 /// How long a reading may take at most.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// llama.cpp's header with its start.
+const PROCESS_START: &str = "process-start-time-unix";
 
 /// Reads for ever, while any pool observes its workers.
 pub(super) async fn read(upstream: Arc<Upstream>, metrics: MetricsConfig, told: Arc<Told>) {
@@ -39,8 +43,12 @@ pub(super) async fn read(upstream: Arc<Upstream>, metrics: MetricsConfig, told: 
             }
             Err(problem) => {
                 upstream.engine.unreadable();
+                if matches!(problem, Problem::Cause(Cause::Failed(FailureKind::Connect))) {
+                    // Nobody listens there: the process has ended, and its cache with it.
+                    told.for_each_hook(|hook| hook.restarted(&upstream.name));
+                }
                 if let Some(left_out) = complaints.admit((), Instant::now()) {
-                    tracing::warn!(worker = %upstream.name, problem, left_out, "an engine's metrics could not be read");
+                    tracing::warn!(worker = %upstream.name, %problem, left_out, "an engine's metrics could not be read");
                 }
             }
         }
@@ -49,17 +57,34 @@ pub(super) async fn read(upstream: Arc<Upstream>, metrics: MetricsConfig, told: 
     }
 }
 
-async fn look(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<Reading, String> {
-    let (status, text) = upstream
-        .fetch(path, due, TEXT_BYTES_MAX)
-        .await
-        .map_err(|kind| Cause::Failed(kind).to_string())?;
-    if !status.is_success() {
-        return Err(Cause::Answered(status.as_u16()).to_string());
+/// Why metrics could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum Problem {
+    #[error("{0}")]
+    Cause(Cause),
+    #[error("more than {TEXT_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("its metrics are no text")]
+    NoText,
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+async fn look(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<Reading, Problem> {
+    let fetched = upstream.fetch(path, due, TEXT_BYTES_MAX).await;
+    let fetched = fetched.map_err(|kind| Problem::Cause(Cause::Failed(kind)))?;
+    if !fetched.status.is_success() {
+        return Err(Problem::Cause(Cause::Answered(fetched.status.as_u16())));
     }
-    let text = text.ok_or_else(|| format!("more than {TEXT_BYTES_MAX} bytes"))?;
-    let text = str::from_utf8(&text).map_err(|_| "its metrics are no text".to_owned())?;
-    Reading::of(text).map_err(|error| error.to_string())
+    let text = fetched.text.ok_or(Problem::TooLong)?;
+    let text = str::from_utf8(&text).map_err(|_| Problem::NoText)?;
+    let reading = Reading::of(text)?;
+    Ok(Reading { started: reading.started.or_else(|| started(&fetched.headers)), ..reading })
+}
+
+/// When the process started, which llama.cpp says beside its metrics and not in them.
+fn started(headers: &HeaderMap) -> Option<u64> {
+    headers.get(PROCESS_START)?.to_str().ok()?.parse().ok()
 }
 
 /// Says what was learned: in the log, and to whoever believes something of its cache.
@@ -74,5 +99,20 @@ fn announce(upstream: &Upstream, told: &Told, learned: Learned) {
     }
     if let Some((before, now, change)) = learned.slots {
         tracing::debug!(%worker, before, now, %change, "a worker's slots have changed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn llama_cpp_says_in_a_header_when_it_started() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(started(&headers), None);
+        headers.insert(PROCESS_START, "41844942642".parse().unwrap());
+        assert_eq!(started(&headers), Some(41_844_942_642));
+        headers.insert(PROCESS_START, "this morning".parse().unwrap());
+        assert_eq!(started(&headers), None);
     }
 }

@@ -37,8 +37,8 @@ pub(crate) struct Reading {
     pub(crate) cache_used_milli: Option<u64>,
     /// How many tokens its cache holds.
     pub(crate) cache_tokens: Option<u64>,
-    /// When its process started, in milliseconds since 1970.
-    pub(crate) started_ms: Option<u64>,
+    /// When its process started, in a unit of the engine's own: two readings of one process say the same.
+    pub(crate) started: Option<u64>,
     /// Input tokens since its start: falls only where it was started anew.
     pub(crate) input_tokens: Option<u64>,
 }
@@ -122,7 +122,7 @@ impl Reading {
             waiting: sum(names.waiting).unwrap_or(0),
             cache_used_milli: used.map(|part| whole(part * 1000.0).min(1000)),
             cache_tokens: cache_tokens.filter(|tokens| *tokens > 0),
-            started_ms: highest(&values(PROCESS_START)).map(|seconds| whole(seconds * 1000.0)),
+            started: highest(&values(PROCESS_START)).map(|seconds| whole(seconds * 1000.0)),
             input_tokens: sum(names.input_tokens),
         })
     }
@@ -182,7 +182,7 @@ vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 1.2e+06
             waiting: 4,
             cache_used_milli: Some(942),
             cache_tokens: Some(573 * 16),
-            started_ms: Some(1_763_200_000_250),
+            started: Some(1_763_200_000_250),
             input_tokens: Some(1_200_000),
         };
         assert_eq!(Reading::of(text), Ok(expected));
@@ -205,10 +205,7 @@ sglang:prompt_tokens_total{model_name=\"m\"} 10
         let text = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 46\nllamacpp:prompt_tokens_total 33065\n";
         let llama = Reading::of(text).unwrap();
         assert_eq!((llama.kind, llama.running, llama.waiting), (EngineKind::LlamaCpp, 4, 46));
-        assert_eq!(
-            (llama.cache_used_milli, llama.cache_tokens, llama.started_ms),
-            (None, None, None)
-        );
+        assert_eq!((llama.cache_used_milli, llama.cache_tokens, llama.started), (None, None, None));
         assert_eq!(llama.input_tokens, Some(33_065));
     }
 

@@ -6,9 +6,12 @@
 //! a path carries:
 //!
 //! - **Down** while the engine's own queue is not empty at two looks in a row (a request that has just come waits a moment in
-//!   any engine): by as many as waited at both, at most a quarter, and never below 1.
+//!   any engine): by as many as waited at both, at most a quarter, and never below 1. Requests in flight beyond the slots do not
+//!   count as waiting: they were sent before the last step down, and leave by themselves. Counted, they would take the slots far
+//!   below what the engine works on, since requests take longer than looks.
 //! - **Up** while all slots are busy and that queue is empty, at two looks in a row: by 1; by a quarter until it went down for the
-//!   first time, so that a large engine is found in seconds and not in minutes.
+//!   first time, so that a large engine is found in seconds and not in minutes. Busy means that the engine itself works on
+//!   three quarters of them: others may be on their way to it or back, which looks like an empty queue.
 //! - After it went down it stays for [`REST`] looks: a step up that fails would else be tried again at once, and something would
 //!   always wait in the engine.
 
@@ -35,8 +38,23 @@ pub(crate) struct SlotRule {
 pub(crate) struct Look {
     /// How many requests the gateway has in flight on it.
     pub(crate) in_flight: u64,
+    /// How many requests the engine works on.
+    pub(crate) running: u64,
     /// How many requests wait in the engine's own queue.
     pub(crate) waiting: u64,
+}
+
+impl Look {
+    /// How many wait in the engine because there are so many slots, and not because there were more.
+    fn waiting_for(self, slots: u64) -> u64 {
+        self.waiting.saturating_sub(self.in_flight.saturating_sub(slots))
+    }
+
+    /// Whether so many slots are busy, and the engine's queue is empty.
+    fn fills(self, slots: u64) -> bool {
+        let is_at_work = self.running.saturating_mul(4) >= slots.saturating_mul(3);
+        self.waiting == 0 && self.in_flight >= slots && is_at_work
+    }
 }
 
 /// Why slots have changed.
@@ -91,12 +109,12 @@ impl SlotRule {
     pub(crate) fn look(&mut self, now: Look) -> Option<SlotChange> {
         let before = self.before.replace(now)?;
         self.rest = self.rest.saturating_sub(1);
-        let waiting = now.waiting.min(before.waiting);
+        let all = self.slots.saturating_mul(self.ranks);
+        let waiting = now.waiting_for(all).min(before.waiting_for(all));
         if waiting > 0 {
             return self.shrink(waiting);
         }
-        let all = self.slots.saturating_mul(self.ranks);
-        let is_busy = |look: Look| look.in_flight >= all && look.waiting == 0;
+        let is_busy = |look: Look| look.fills(all);
         if is_busy(now) && is_busy(before) && self.rest == 0 && self.slots < self.most {
             let step = if self.has_met_the_limit { 1 } else { (self.slots / 4).max(1) };
             self.slots = (self.slots + step).min(self.most);
@@ -127,7 +145,7 @@ mod tests {
     use super::*;
 
     fn look(in_flight: u64, waiting: u64) -> Look {
-        Look { in_flight, waiting }
+        Look { in_flight, running: in_flight.saturating_sub(waiting), waiting }
     }
 
     #[test]
@@ -145,8 +163,8 @@ mod tests {
         rule.look(look(16, 9));
         assert_eq!(rule.look(look(16, 2)), Some(SlotChange::Fewer { waiting: 2 }));
         assert_eq!(rule.slots(), 14);
-        rule.look(look(16, 100));
-        assert_eq!(rule.look(look(16, 100)), Some(SlotChange::Fewer { waiting: 100 }));
+        rule.look(look(14, 100));
+        assert_eq!(rule.look(look(14, 100)), Some(SlotChange::Fewer { waiting: 100 }));
         assert_eq!(rule.slots(), 11);
         let mut least = SlotRule::new(1, 256, 1);
         least.look(look(1, 100));
@@ -181,6 +199,29 @@ mod tests {
         rule.look(look(10, 3));
         assert_eq!(rule.look(look(10, 3)), Some(SlotChange::Fewer { waiting: 3 }));
         assert_eq!(rule.slots(), 4, "a quarter of five at most");
+    }
+
+    #[test]
+    fn it_does_not_go_below_what_the_engine_works_on_while_earlier_requests_are_still_there() {
+        // llama.cpp with two slots: eight requests are on it, and none ends for a long while.
+        let mut rule = SlotRule::new(8, 256, 1);
+        let found: Vec<u64> = (0..40)
+            .map(|_| {
+                rule.look(look(8, 6));
+                rule.slots()
+            })
+            .collect();
+        assert_eq!(found.last(), Some(&2), "{found:?}");
+    }
+
+    #[test]
+    fn it_does_not_go_up_while_the_engine_works_on_fewer() {
+        let mut rule = SlotRule::new(3, 256, 1);
+        let on_the_way = Look { in_flight: 3, running: 2, waiting: 0 };
+        assert!((0..10).all(|_| rule.look(on_the_way).is_none()));
+        let at_work = Look { running: 3, ..on_the_way };
+        rule.look(at_work);
+        assert_eq!(rule.look(at_work), Some(SlotChange::More));
     }
 
     /// An engine that works on `limit` requests at once, behind a gateway that always has more to send. A tick is one look.
