@@ -3,6 +3,7 @@
 mod engine;
 mod gateway;
 mod hosted;
+mod leases;
 mod policy;
 mod pool;
 mod prices;
@@ -129,11 +130,20 @@ fn read(root: Field<'_>) -> Option<Config> {
     let admin = root.or("admin", gateway::DEFAULT_ADMIN, |field| gateway::admin(field, listen));
     let journal = root.optional("journal", |field| gateway::journal(field, &data));
     let limits = root.or("limits", defaults::LIMITS, gateway::limits);
-    let upstreams = root.required("upstreams", "at least one backend", upstreams);
-    let known = upstreams.as_deref();
+    let mut upstreams = root.optional("upstreams", upstreams);
+    let known = upstreams.as_ref().and_then(Option::as_deref);
     let pools = root.required("pools", "at least one pool of models", |field| {
         pools(field, known, root.has("prices"))
     });
+    if let (Some(none @ None), Some(pools)) = (&mut upstreams, &pools) {
+        // Only leases need no backend.
+        *none = match pools.iter().all(|pool| pool.is_leased) {
+            true => Some(Vec::new()),
+            false => root.missing("upstreams", "at least one backend"),
+        };
+    }
+    let upstreams = upstreams.flatten();
+    let known = upstreams.as_deref();
     if let (Some(upstreams), Some(pools)) = (&upstreams, &pools) {
         check_aliases(upstreams, pools);
     }
