@@ -10,6 +10,7 @@ Refusal = Union[
     "tuple[str, int, int]",
     "tuple[str, str, int, int, int | None]",
     "tuple[str, int, int, int, int]",
+    "tuple[str, str, str, int, float | None]",
 ]
 
 
@@ -84,6 +85,20 @@ class Closed(FairgateError):
         self.agent = agent
 
 
+class GatewayError(FairgateError):
+    """What a gateway has refused, or that it could not be reached (``code`` is ``"unreachable"``)."""
+
+    def __init__(self, code: str, message: str, status: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(f"{message} ({code})")
+        #: The stable code of the refusal: see the table in docs/gateway.md.
+        self.code = code
+        self.message = message
+        #: The HTTP status; 0 where there was no answer.
+        self.status = status
+        #: After how many seconds to try again, where the gateway says.
+        self.retry_after = retry_after
+
+
 def refused(agent: str, refusal: Refusal) -> FairgateError:
     """The error for what the native part answered."""
     if refusal[0] == "queue_full" and len(refusal) == 5 and isinstance(refusal[1], str):
@@ -92,6 +107,9 @@ def refused(agent: str, refusal: Refusal) -> FairgateError:
     if refusal[0] == "over_budget" and len(refusal) == 5 and isinstance(refusal[1], int):
         _, limit, spent, reserved, asked = refusal
         return BudgetExceeded(agent, int(limit), int(spent), int(reserved), int(asked or 0))
+    if refusal[0] == "gateway" and len(refusal) == 5:
+        _, code, message, status, retry_after = refusal
+        return GatewayError(str(code), str(message), int(status), retry_after)
     if refusal[0] == "deadlock" and len(refusal) == 3:
         _, held, in_flight = refusal
         return _deadlock(agent, held, in_flight)

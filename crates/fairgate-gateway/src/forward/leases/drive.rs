@@ -100,7 +100,7 @@ async fn way(
         in_flight.flight.sent(&wish.model.pool.name, false, quota);
         let (attempt, waited) = (in_flight.attempt, in_flight.waited.unwrap_or_default());
         lease.enter(State::Granted { attempt, waited });
-        let heard = match held(&in_flight, lease, words).await {
+        let heard = match held(&mut in_flight, lease, words).await {
             Ok(heard) => heard,
             Err(fate) => return fate,
         };
@@ -130,7 +130,7 @@ async fn given_up(lease: &Lease, words: &mut mpsc::Receiver<Word>) -> Fate {
 
 /// Waits for the word that ends the time in the slot. Gives what the provider said where it has not taken the call on.
 async fn held(
-    in_flight: &In<'_, InFlight>,
+    in_flight: &mut In<'_, InFlight>,
     lease: &Lease,
     words: &mut mpsc::Receiver<Word>,
 ) -> Result<Box<provider::Heard>, Fate> {
@@ -143,9 +143,9 @@ async fn held(
     };
     match word {
         Some(Word::Limited(heard)) => Ok(heard),
-        Some(Word::Settle(report)) => {
-            if let Some(heard) = &report.heard {
-                provider::hear_accepted(in_flight, &heard.told);
+        Some(Word::Settle(mut report)) => {
+            if let Some(heard) = report.heard.take() {
+                report.succeeded &= hear_last(in_flight, *heard);
             }
             Err(Fate::Settled(report))
         }
@@ -153,6 +153,20 @@ async fn held(
         // The lease holds its own sender.
         None => Err(Fate::Lost),
     }
+}
+
+/// Hears the last answer of a call that is not made again. One that the provider has not taken on is charged nothing.
+/// Says whether it was taken on.
+fn hear_last(in_flight: &mut In<'_, InFlight>, heard: provider::Heard) -> bool {
+    if matches!(heard.said, fairgate_dialect::limits::Refusal::Other) {
+        provider::hear_accepted(in_flight, &heard.told);
+        return true;
+    }
+    let not_taken = provider::hear_refused(in_flight, heard);
+    if not_taken.is_some_and(|not_taken| not_taken.is_for_this_worker()) {
+        in_flight.flight.not_taken();
+    }
+    false
 }
 
 /// A call that its provider has not taken on gives its slot back, charged nothing, and waits again: first in its flow.

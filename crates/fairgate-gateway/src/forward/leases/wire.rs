@@ -79,7 +79,9 @@ struct Settlement {
     cached_tokens: Option<u64>,
     output_tokens: Option<u64>,
     outcome: Outcome,
-    /// Of the provider's answer, where the client has seen them.
+    /// Of the provider's answer, where the client has seen it.
+    status: Option<u16>,
+    body: String,
     headers: BTreeMap<String, String>,
 }
 
@@ -125,21 +127,26 @@ pub(super) fn report(bytes: &Bytes) -> Result<Report, Refusal> {
         let usage = Usage { input, cached, output };
         Stated { usage, charged, source: UsageSource::Reported }
     });
-    let heard =
-        (!read.headers.is_empty()).then(|| Box::new(heard(StatusCode::OK, &read.headers, "")));
+    let status = status(read.status.unwrap_or(200))?;
+    let has_answered = read.status.is_some() || !read.headers.is_empty();
+    let heard = has_answered.then(|| Box::new(heard(status, &read.headers, &read.body)));
     Ok(Report { stated, succeeded: matches!(read.outcome, Outcome::Completed), heard })
 }
 
 /// Reads what a provider said that has not taken a call on.
 pub(super) fn limited(bytes: &Bytes) -> Result<Box<Heard>, Refusal> {
     let Limited { status, headers, body } = parsed(bytes)?;
-    let status = StatusCode::from_u16(status)
-        .map_err(|_| refusal::bad_lease("status", "must be an HTTP status such as 429"))?;
+    let status = self::status(status)?;
     let heard = heard(status, &headers, &body);
     match heard.said {
         fairgate_dialect::limits::Refusal::Other => Err(refusal::not_a_limit()),
         _ => Ok(Box::new(heard)),
     }
+}
+
+fn status(number: u16) -> Result<StatusCode, Refusal> {
+    let bad = |_| refusal::bad_lease("status", "must be an HTTP status such as 429");
+    StatusCode::from_u16(number).map_err(bad)
 }
 
 fn heard(status: StatusCode, headers: &BTreeMap<String, String>, body: &str) -> Heard {
