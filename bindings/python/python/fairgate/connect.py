@@ -28,7 +28,7 @@ class Connection(Scheduler):
         self._gate = LeaseGate(gateway, pool)  # type: ignore[assignment]
         _living.add(self)
 
-    def slot(self, agent: str, *, model: str | None = None, **options: Any) -> Slot:  # type: ignore[override]
+    def slot(self, agent: str, *, model: str | None = None, **options: Any) -> Slot:
         """A slot for one call of ``agent``, with the options of :meth:`fairgate.Scheduler.slot`.
 
         ``model`` is for the gateway's ledger, its prices, and the key's list of models. Of ``attributes`` a program

@@ -10,7 +10,7 @@ Refusal = Union[
     "tuple[str, int, int]",
     "tuple[str, str, int, int, int | None]",
     "tuple[str, int, int, int, int]",
-    "tuple[str, str, str, int, float | None]",
+    "tuple[str, GatewayError]",
 ]
 
 
@@ -100,16 +100,15 @@ class GatewayError(FairgateError):
 
 
 def refused(agent: str, refusal: Refusal) -> FairgateError:
-    """The error for what the native part answered."""
+    """The error for what the native part, or a gateway, answered."""
+    if len(refusal) == 2:
+        return refusal[1]
     if refusal[0] == "queue_full" and len(refusal) == 5 and isinstance(refusal[1], str):
         _, reason, waiting, limit, retry_us = refusal
         return QueueFull(agent, reason, waiting, limit, _seconds(retry_us))
     if refusal[0] == "over_budget" and len(refusal) == 5 and isinstance(refusal[1], int):
         _, limit, spent, reserved, asked = refusal
         return BudgetExceeded(agent, int(limit), int(spent), int(reserved), int(asked or 0))
-    if refusal[0] == "gateway" and len(refusal) == 5:
-        _, code, message, status, retry_after = refusal
-        return GatewayError(str(code), str(message), int(status), retry_after)
     if refusal[0] == "deadlock" and len(refusal) == 3:
         _, held, in_flight = refusal
         return _deadlock(agent, held, in_flight)

@@ -319,12 +319,12 @@ class LeaseGate:
 
     def _refuse(self, call: _Call, error: GatewayError) -> None:
         if call.state == _WAITING:
-            self._deliver(call, ("gateway", error.code, error.message, error.status, error.retry_after))
+            self._deliver(call, ("gateway", error))
         self._end(call)
 
     def _lose(self, call: _Call, why: str) -> None:
         if call.state == _WAITING:
-            self._deliver(call, ("gateway", "lease_lost", f"the lease is lost: {why}", 409, None))
+            self._deliver(call, ("gateway", GatewayError("lease_lost", f"the lease is lost: {why}", 409)))
         elif call.state == _HELD:
             _log.warning("the lease %s of agent %r is lost: %s", call.lease, call.body["agent"], why)
         self._end(call)

@@ -63,7 +63,8 @@ impl Client<'_> {
     }
 
     /// Submits, and gives the id.
-    async fn lease(&self, body: Value, state: &str) -> String {
+    async fn lease(&self, mut body: Value, state: &str) -> String {
+        body["wait_ms"] = json!(if state == "granted" { 5000 } else { 0 });
         let answer = self.submit(body).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
         assert_eq!(answer.json()["state"], state, "{}", answer.text());
@@ -347,7 +348,7 @@ async fn refusals_say_what_to_do() {
     assert_eq!(code(json!({"costs": 5})).await, "invalid_lease");
     assert_eq!(code(json!({"agent": ""})).await, "invalid_lease");
     assert_eq!(code(json!({"class": "x"})).await, "class_not_allowed");
-    assert_eq!(code(json!({"priority": 1 << 40})).await, "invalid_priority");
+    assert_eq!(code(json!({"priority": 1_i64 << 40})).await, "invalid_priority");
     assert_eq!(raw(LEASES, "{").key(&house.key).ask(addr).await.code(), "invalid_lease");
     assert_eq!(post(LEASES, &json!({})).ask(addr).await.code(), "invalid_api_key");
     assert_eq!(client.say("req-x", "settle", json!({})).await.code(), "lease_not_found");

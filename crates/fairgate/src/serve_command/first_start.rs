@@ -171,7 +171,9 @@ pub(crate) fn tell_pools(mut out: impl Write, config: &Config) -> io::Result<()>
         let (name, capacity) = (&pool.name, pool.capacity);
         match pool.leases {
             Some(_) => writeln!(out, "  pool         {name}: {capacity} slots to lease")?,
-            None => writeln!(out, "  pool         {name}: {models} on {workers}, {capacity} slots")?,
+            None => {
+                writeln!(out, "  pool         {name}: {models} on {workers}, {capacity} slots")?
+            }
         }
     }
     out.flush()
