@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from .errors import FairgateError
 from .gateway import Gateway
 from .leases import LeaseGate
-from .scheduler import Scheduler, _living
+from .scheduler import Scheduler
 from .slot import Slot
 
 
@@ -26,7 +26,6 @@ class Connection(Scheduler):
         self._retry_seconds = retry_seconds
         self._hooks = None
         self._gate = LeaseGate(gateway, pool)  # type: ignore[assignment]
-        _living.add(self)
 
     def slot(self, agent: str, *, model: str | None = None, **options: Any) -> Slot:
         """A slot for one call of ``agent``, with the options of :meth:`fairgate.Scheduler.slot`.

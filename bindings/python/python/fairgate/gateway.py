@@ -40,6 +40,13 @@ class Gateway:
         """The same without open connections: in a child process."""
         return Gateway(self.url, self._key)
 
+    def disconnect(self) -> None:
+        """Closes this thread's connection."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None:
+            connection.close()
+            self._local.connection = None
+
     def ask(self, method: str, path: str, body: object = None, tries: int = _TRIES) -> dict[str, Any]:
         """The JSON that the gateway answers. All questions about leases may be repeated."""
         for attempt in range(1, tries + 1):
@@ -63,8 +70,7 @@ class Gateway:
             response = connection.getresponse()
             text = response.read()
         except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            self._local.connection = None
+            self.disconnect()
             raise GatewayError(
                 "unreachable", f"the gateway at {self.url} cannot be reached: {error or type(error).__name__}"
             ) from error

@@ -6,11 +6,13 @@ threads talk to the gateway, and one long poll hears of all leases of this proce
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import threading
 import time
+import weakref
 from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable
@@ -66,6 +68,7 @@ class LeaseGate:
         self._pool = pool
         self._closed = False
         self._begin()
+        _living.add(self)
 
     def _begin(self) -> None:
         self._lock = threading.Condition()
@@ -209,7 +212,8 @@ class LeaseGate:
                 self._deliver(call, ("closed",))
                 self._end(call)
                 self._errand(lambda call=call: self._cancel(call))  # type: ignore[misc]
-        self._flush()
+            self._lock.notify_all()
+        self.flush()
 
     @property
     def closed(self) -> bool:
@@ -221,16 +225,13 @@ class LeaseGate:
     def journal_failure(self) -> str | None:
         return None
 
-    def end_journal(self) -> None:
-        """The program ends: what was used is settled first."""
-        self._flush()
-
     def forget_requests(self) -> None:
         """Starts anew in a child process: the leases are the parent's."""
         self._gateway = self._gateway.anew()
         self._begin()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Waits a moment until what was used is settled."""
         until = time.monotonic() + _FLUSH_SECONDS
         with self._lock:
             while (self._errands or self._busy) and time.monotonic() < until:
@@ -253,10 +254,17 @@ class LeaseGate:
         self._errands.append(errand)
         self._lock.notify_all()
 
+    def _is_done(self) -> bool:
+        """Whether it was closed and nothing is left to do. Needs the lock."""
+        return self._closed and not self._calls and not self._errands and not self._busy
+
     def _work(self) -> None:
         while True:
             with self._lock:
                 while not self._errands:
+                    if self._is_done():
+                        self._gateway.disconnect()
+                        return
                     self._lock.wait()
                 errand = self._errands.popleft()
                 self._busy += 1
@@ -276,6 +284,9 @@ class LeaseGate:
         while True:
             with self._lock:
                 while not self._calls:
+                    if self._is_done():
+                        self._gateway.disconnect()
+                        return
                     self._lock.wait()
             query = f"client={self._client}&after={after}&wait_ms={_NEWS_WAIT_MS}"
             try:
@@ -371,6 +382,7 @@ class LeaseGate:
         if call.news is None or was != _WAITING:
             self._calls.pop(call.number, None)
         self._by_id.pop(call.id, None)
+        self._lock.notify_all()
 
     # -- errands, on a thread of their own ---------------------------------------------------------------------
 
@@ -443,6 +455,25 @@ def _is_told(name: str) -> bool:
     """Whether a header may say something about limits."""
     name = name.lower()
     return "ratelimit" in name or name.startswith("retry-after") or name == "date"
+
+
+_living: weakref.WeakSet[LeaseGate] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for gate in list(_living):
+        gate.forget_requests()
+
+
+def _at_exit() -> None:
+    # What was used is settled before the program ends.
+    for gate in list(_living):
+        gate.flush()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)
 
 
 def _resolve(future: Future[Any], outcome: Outcome) -> None:

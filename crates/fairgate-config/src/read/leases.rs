@@ -20,6 +20,7 @@ const WITHOUT_MEANING: &[&str] = &[
     "retries",
     "down_wait",
     "overloaded_status",
+    "sticky_sessions",
     "observe",
     "hosted_over_budget",
 ];

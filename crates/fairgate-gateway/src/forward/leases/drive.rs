@@ -225,7 +225,8 @@ async fn accept(
     let class = setup.class(chosen.class.as_deref(), expected.input);
     let routed = read.route(pool.clone(), agent, session);
     let estimate = pool.occupation.expected(tenant, usual);
-    let accepted = routed.accept(Terms { expected, estimate, class, prefix: None });
+    let accepted =
+        routed.accept(Terms { expected, estimate, class, prefix: None, last_worker: None });
     let cap = match caller.budgeted {
         true => Box::pin(budget::look(&accepted)).await?,
         false => None,
