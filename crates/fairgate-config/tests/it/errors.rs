@@ -466,8 +466,8 @@ pools:
     assert_eq!(
         lines,
         [
-            "fairgate.yaml:4:5: pools[0]: a pool of leases is a worker of the same name, and an upstream is called so: rename one of them".to_owned(),
             "fairgate.yaml:4:5: pools[0].capacity: is missing: how many leases may be held at once".to_owned(),
+            "fairgate.yaml:4:5: pools[0]: a pool of leases is a worker of the same name, and an upstream is called so: rename one of them".to_owned(),
             "fairgate.yaml:5:19: pools[0].leases.ttl: must be a duration from 1s to 10m, not 1ms".to_owned(),
             "fairgate.yaml:5:24: pools[0].leases.rate: unknown; known here: ttl, requests_per_minute, tokens_per_minute, burst_seconds".to_owned(),
             format!("fairgate.yaml:6:13: pools[0].models: {without}"),

@@ -62,7 +62,7 @@ enum Asked<'a> {
     Cancel(&'a str),
 }
 
-/// Answers a request about leases. `rest` is what follows [`LEASES`] in its path.
+/// Answers a request about leases.
 pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
     let id = app.ids.next();
     let (parts, body) = request.into_parts();
