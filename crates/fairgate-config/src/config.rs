@@ -10,6 +10,7 @@ use fairgate_core::policy::Policy;
 use fairgate_money::{MicroUnits, Prices};
 
 use crate::classes::Classes;
+use crate::defaults;
 use crate::rules::Rules;
 
 /// Everything that `fairgate serve` must know.
@@ -172,6 +173,8 @@ pub struct UpstreamConfig {
     pub headers: Rules,
     /// What its provider lets through.
     pub quota: QuotaConfig,
+    /// Whether it is the worker of a pool of leases: see [`PoolConfig::leased_worker`]. No option.
+    pub is_leased: bool,
 }
 
 /// What a provider lets through. An upstream that names an account or a rate is taken to be hosted: what its provider says
@@ -199,6 +202,36 @@ impl QuotaConfig {
 }
 
 impl UpstreamConfig {
+    /// A backend of which nothing else is stated.
+    pub(crate) fn new(name: String, url: http::Uri) -> Self {
+        Self {
+            name,
+            url,
+            dialects: defaults::DIALECTS,
+            credential: None,
+            aliases: BTreeMap::new(),
+            slots: None,
+            auto_slots: None,
+            ranks: defaults::RANKS,
+            taints: Vec::new(),
+            batch_tokens: None,
+            tier: defaults::TIER,
+            timeouts: defaults::TIMEOUTS,
+            health: None,
+            metrics: None,
+            discover: None,
+            connect_to: None,
+            made_from: None,
+            breaker: defaults::BREAKER,
+            ca: None,
+            idle_connections_max: defaults::IDLE_CONNECTIONS_MAX,
+            fields: Rules::default(),
+            headers: Rules::default(),
+            quota: defaults::QUOTA,
+            is_leased: false,
+        }
+    }
+
     /// What this upstream calls a model: its own alias, else the pool's, else what clients say.
     pub fn model_name<'a>(&'a self, model: &'a ModelConfig) -> &'a str {
         let own = self.aliases.get(&model.name);
@@ -355,10 +388,12 @@ pub struct PoolConfig {
     pub queue_timeout: Duration,
     /// Shorter answers for those who waited long; off where absent.
     pub brownout: Option<BrownoutConfig>,
-    /// The models it serves; at least one.
+    /// The models it serves; at least one, but none in a pool of leases.
     pub models: Vec<ModelConfig>,
-    /// The names of its upstreams; at least one.
+    /// The names of its upstreams; at least one, but none in a pool of leases.
     pub workers: Vec<String>,
+    /// Its slots are leased to programs that call a provider themselves; absent where it serves models.
+    pub leases: Option<LeasesConfig>,
     /// How often a request is tried on another worker before its first byte (default 1).
     pub retries: u32,
     /// How long what needs a worker may wait while all of them are down (default 30 s); then it is refused.
@@ -372,6 +407,27 @@ pub struct PoolConfig {
     pub observe: bool,
     /// What becomes of a request that has no room in a budget for hosted workers. Never `Wait` where all workers are hosted.
     pub hosted_over_budget: HostedOverBudget,
+}
+
+/// A pool whose slots are leased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeasesConfig {
+    /// How long a lease lives that its client does not renew (default 15 s).
+    pub ttl: Duration,
+    /// What the provider lets through that the clients call. It names no account.
+    pub quota: QuotaConfig,
+}
+
+impl PoolConfig {
+    /// The one worker of a pool of leases, called as the pool. It stands for the provider that clients call themselves:
+    /// nothing is ever sent to its url. `None` where the pool has upstreams.
+    pub fn leased_worker(&self) -> Option<UpstreamConfig> {
+        let quota = self.leases.as_ref()?.quota.clone();
+        let url = http::Uri::from_static("http://leases.invalid");
+        let dialects = Dialects { openai: true, anthropic: true };
+        let base = UpstreamConfig::new(self.name.clone(), url);
+        Some(UpstreamConfig { dialects, quota, is_leased: true, ..base })
+    }
 }
 
 /// Which worker holds which prefix, as far as the gateway can know.

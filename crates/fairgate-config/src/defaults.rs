@@ -64,6 +64,8 @@ pub(crate) const QUOTA: QuotaConfig = QuotaConfig {
     tokens_per_minute: None,
     burst_seconds: 10,
 };
+/// Long enough for a client that pauses for garbage or stands still for a moment, short enough for others to wait.
+pub(crate) const LEASE_TTL: Duration = Duration::from_secs(15);
 pub(crate) const TIER: u32 = 0;
 pub(crate) const RANKS: u32 = 1;
 

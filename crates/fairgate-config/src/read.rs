@@ -3,6 +3,7 @@
 mod engine;
 mod gateway;
 mod hosted;
+mod leases;
 mod policy;
 mod pool;
 mod prices;
@@ -38,6 +39,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// From a moment that a machine can notice to the longest that makes sense.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+
+/// What upstreams are, where they are missing.
+const A_BACKEND: &str = "at least one backend";
 
 const ROOT: &[&str] = &[
     "listen",
@@ -129,11 +133,24 @@ fn read(root: Field<'_>) -> Option<Config> {
     let admin = root.or("admin", gateway::DEFAULT_ADMIN, |field| gateway::admin(field, listen));
     let journal = root.optional("journal", |field| gateway::journal(field, &data));
     let limits = root.or("limits", defaults::LIMITS, gateway::limits);
-    let upstreams = root.required("upstreams", "at least one backend", upstreams);
-    let known = upstreams.as_deref();
+    let mut upstreams = match root.has("upstreams") || root.has("pools") {
+        true => root.optional("upstreams", upstreams),
+        false => root.missing("upstreams", A_BACKEND),
+    };
+    let known = upstreams.as_ref().and_then(Option::as_deref);
     let pools = root.required("pools", "at least one pool of models", |field| {
         pools(field, known, root.has("prices"))
     });
+    if let Some(none @ None) = &mut upstreams {
+        // Only leases need no backend.
+        let is_leased = |pools: &Vec<Pool>| pools.iter().all(|pool| pool.is_leased);
+        *none = match pools.as_ref().is_some_and(is_leased) {
+            true => Some(Vec::new()),
+            false => root.missing("upstreams", A_BACKEND),
+        };
+    }
+    let upstreams = upstreams.flatten();
+    let known = upstreams.as_deref();
     if let (Some(upstreams), Some(pools)) = (&upstreams, &pools) {
         check_aliases(upstreams, pools);
     }

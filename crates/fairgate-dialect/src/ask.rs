@@ -131,6 +131,32 @@ pub struct BadAsk {
 }
 
 impl Ask {
+    /// A call that somebody makes elsewhere, of which only this is known. It has no body.
+    pub fn elsewhere(model: String, max_tokens: u64) -> Self {
+        let places = Places {
+            body_bytes: 0,
+            inside: 0,
+            model: 0..0,
+            prompt: None,
+            caps: Vec::new(),
+            floors: Vec::new(),
+            others: Vec::new(),
+            stream_options: None,
+        };
+        Self {
+            model,
+            stream: false,
+            max_tokens: Some(max_tokens),
+            least_tokens: 0,
+            choices: 1,
+            usage_asked: false,
+            previous_response: None,
+            conversation: None,
+            input_bytes: 0,
+            places,
+        }
+    }
+
     /// Reads what is needed, in one pass over the body.
     pub fn read(route: Route, body: &[u8]) -> Result<Self, BadAsk> {
         let text = std::str::from_utf8(body).map_err(|error| {

@@ -5,6 +5,7 @@ use fairgate_config::Config;
 use fairgate_store::{KeyHash, Store, Throttle};
 
 use crate::control::Control;
+use crate::forward::Leases;
 use crate::held::HeldBytes;
 use crate::identity::Identity;
 use crate::in_flight::InFlight;
@@ -39,6 +40,8 @@ pub struct App {
     pub(crate) ids: RequestIds,
     /// Whose the responses are that requests go on from.
     pub(crate) response_ids: ResponseIds,
+    /// Slots for programs that call providers themselves.
+    pub(crate) leases: Leases,
     /// Request bodies in memory.
     pub(crate) held: HeldBytes,
     /// What the log says about the database, by what it kept from being done.

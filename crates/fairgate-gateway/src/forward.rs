@@ -15,6 +15,7 @@ mod continued;
 mod cost;
 mod flight;
 mod headers;
+mod leases;
 mod models;
 mod passage;
 mod provider;
@@ -36,6 +37,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 
+pub(crate) use self::leases::{LEASES, Leases, leases};
 pub(crate) use self::models::models;
 pub(crate) use self::passage::unix_now;
 pub(crate) use self::settlement::outcome_name;
@@ -43,7 +45,7 @@ pub(crate) use self::streamed::Streamed;
 
 use self::answer::Answer;
 use self::passage::{Arrival, In, Passage};
-use self::send::{Payload, Sent};
+use self::send::{Payload, Sent, Wish};
 use self::stage::{Accepted, Terms};
 use crate::app::App;
 use crate::refusal::{self, Refusal};
@@ -127,7 +129,7 @@ async fn accept(
     };
     let path = own_path(route, uri.query());
     let headers = headers::outbound(headers);
-    Ok((accepted, Payload { model, chosen, body, path, headers, cap }))
+    Ok((accepted, Payload { wish: Wish { model, chosen, cap }, body, path, headers }))
 }
 
 /// The route's path with what may go on of the client's query. A copy, as the client's own is a part of the

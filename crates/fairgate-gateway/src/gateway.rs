@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::admin;
 use crate::app::App;
 use crate::control::Control;
-use crate::forward::unix_now;
+use crate::forward::{Leases, unix_now};
 use crate::held::HeldBytes;
 use crate::identity::Identity;
 use crate::in_flight::InFlight;
@@ -181,6 +181,7 @@ impl Gateway {
             phase: Phase::new(),
             ids: RequestIds::new().map_err(StartError::Random)?,
             response_ids: ResponseIds::default(),
+            leases: Leases::default(),
             held: HeldBytes::default(),
             complaints: Throttle::default(),
             rows_adrift: InFlight::default(),
@@ -290,6 +291,7 @@ impl Gateway {
             };
             self.app.phase.advance(Stage::Closing);
             self.server.empty(LAST_WAIT).await;
+            let _ = timeout(LAST_WAIT, self.app.leases.running.none()).await;
             let _ = timeout(LAST_WAIT, self.app.rows_adrift.none()).await;
             left
         };

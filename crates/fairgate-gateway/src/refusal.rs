@@ -2,6 +2,7 @@
 //! HTTP status.
 
 mod budget;
+mod leases;
 mod rights;
 
 use std::fmt::Write as _;
@@ -20,6 +21,10 @@ use crate::reply::{Reply, json};
 use crate::upstream::{Failure, FailureKind};
 
 pub(crate) use self::budget::budget_exhausted;
+pub(crate) use self::leases::{
+    bad_lease, lease_cancelled, lease_lost, lease_not_granted, no_lease_pool, not_a_limit,
+    too_many_leases, unknown_lease, unread_lease,
+};
 pub(crate) use self::rights::{
     bad_priority, bad_taints, forbidden_class, forbidden_pin, forbidden_priority, forbidden_taint,
     unknown_worker,

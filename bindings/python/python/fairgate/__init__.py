@@ -15,10 +15,11 @@ Who goes next is decided by the core of Fairgate: exactly, by integers, and repl
 
 from ._core import __version__
 from .budget import Budget, BudgetAlert
+from .connect import Connection, connect
 from .context import agent
 from .convenience import configure, enable_prometheus, get_scheduler, run, scheduled, wrap
 from .cost import Cost, Price
-from .errors import BudgetExceeded, Closed, FairgateError, QueueFull, SlotTimeout, WouldDeadlock
+from .errors import BudgetExceeded, Closed, FairgateError, GatewayError, QueueFull, SlotTimeout, WouldDeadlock
 from .projects import schedule
 from .scheduler import CallOptions, Scheduler
 from .slot import Slot
@@ -34,9 +35,11 @@ __all__ = [
     "BudgetSnapshot",
     "CallOptions",
     "Closed",
+    "Connection",
     "Cost",
     "Estimate",
     "FairgateError",
+    "GatewayError",
     "Price",
     "ProviderSnapshot",
     "QueueFull",
@@ -51,6 +54,7 @@ __all__ = [
     "__version__",
     "agent",
     "configure",
+    "connect",
     "enable_prometheus",
     "get_scheduler",
     "run",

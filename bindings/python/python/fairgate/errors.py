@@ -10,6 +10,7 @@ Refusal = Union[
     "tuple[str, int, int]",
     "tuple[str, str, int, int, int | None]",
     "tuple[str, int, int, int, int]",
+    "tuple[str, GatewayError]",
 ]
 
 
@@ -84,8 +85,24 @@ class Closed(FairgateError):
         self.agent = agent
 
 
+class GatewayError(FairgateError):
+    """What a gateway has refused, or that it could not be reached (``code`` is ``"unreachable"``)."""
+
+    def __init__(self, code: str, message: str, status: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(f"{message} ({code})")
+        #: The stable code of the refusal: see the table in docs/gateway.md.
+        self.code = code
+        self.message = message
+        #: The HTTP status; 0 where there was no answer.
+        self.status = status
+        #: After how many seconds to try again, where the gateway says.
+        self.retry_after = retry_after
+
+
 def refused(agent: str, refusal: Refusal) -> FairgateError:
-    """The error for what the native part answered."""
+    """The error for what the native part, or a gateway, answered."""
+    if len(refusal) == 2:
+        return refusal[1]
     if refusal[0] == "queue_full" and len(refusal) == 5 and isinstance(refusal[1], str):
         _, reason, waiting, limit, retry_us = refusal
         return QueueFull(agent, reason, waiting, limit, _seconds(retry_us))

@@ -12,6 +12,7 @@ use crate::config::{
 use crate::defaults;
 use crate::field::{Field, Section};
 use crate::read::hosted::hosted_budget;
+use crate::read::leases::{check as check_leases, leases};
 use crate::read::sharing::shared;
 use crate::read::upstream::Upstream;
 use crate::read::{TIMEOUT, model_name, name};
@@ -21,6 +22,7 @@ const POOL: &[&str] = &[
     "name",
     "models",
     "workers",
+    "leases",
     "capacity",
     "policy",
     "policy_file",
@@ -47,6 +49,8 @@ const DOWN_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs
 pub(super) struct Pool {
     pub(super) models: Vec<String>,
     pub(super) workers: Vec<String>,
+    /// Whether its slots are leased: then its clients may name any model.
+    pub(super) is_leased: bool,
     pub(super) config: Option<PoolConfig>,
 }
 
@@ -73,7 +77,7 @@ pub(super) fn pools(
 }
 
 fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken) -> Pool {
-    let nothing = Pool { models: Vec::new(), workers: Vec::new(), config: None };
+    let nothing = Pool { models: Vec::new(), workers: Vec::new(), is_leased: false, config: None };
     let (path, line) = (field.path.clone(), field.node.place.line);
     let Some(section) = field.clone().section(POOL) else { return nothing };
     let name = section.required("name", "what metrics and the ledger call it", name);
@@ -81,6 +85,13 @@ fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken)
         && let Some(first) = taken.names.insert(name.clone(), line)
     {
         field.wrong::<()>(format!("another pool is called {name:?}, on line {first}"));
+    }
+    let leases = section.or("leases", None, leases);
+    if !matches!(leases, Some(None)) {
+        check_leases(&section, name.as_deref(), upstreams);
+        let config = config(&section, name, Some(Vec::new()), Some(Vec::new()), upstreams);
+        let config = config.and_then(|config| Some(PoolConfig { leases: leases?, ..config }));
+        return Pool { is_leased: true, config, ..nothing };
     }
     let models = section.required("models", "the models that it serves", |field| {
         let read = |field| model(field, &path, taken);
@@ -93,7 +104,7 @@ fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken)
     });
     let known_models = models.iter().flatten().map(|model| model.name.clone()).collect();
     let config = config(&section, name, models, workers, upstreams);
-    Pool { models: known_models, workers: named, config }
+    Pool { models: known_models, workers: named, is_leased: false, config }
 }
 
 /// All of them, where all are right. They have all been read by then, and have said what is wrong.
@@ -145,6 +156,7 @@ fn config(
         brownout: brownout?,
         models: models?,
         workers: workers?,
+        leases: None,
         retries: retries?,
         down_wait: down_wait?,
         overloaded_status: overloaded_status?,

@@ -102,7 +102,7 @@ fn known_model(field: Field<'_>, pools: Option<&[Pool]>) -> Option<String> {
     let model = model_name(field.clone())?;
     let Some(pools) = pools else { return Some(model) };
     let models = || pools.iter().flat_map(|pool| &pool.models).map(String::as_str);
-    if models().any(|known| known == model) {
+    if pools.iter().any(|pool| pool.is_leased) || models().any(|known| known == model) {
         return Some(model);
     }
     let guess = did_you_mean(&model, models());

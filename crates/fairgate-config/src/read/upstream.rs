@@ -49,7 +49,7 @@ const UPSTREAM: &[&str] = &[
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 
 /// More than any provider allows.
-const PER_MINUTE_MAX: u64 = 1_000_000_000_000;
+pub(super) const PER_MINUTE_MAX: u64 = 1_000_000_000_000;
 
 /// What is known of an upstream even where something is wrong with it.
 pub(super) struct Upstream<'a> {
@@ -196,6 +196,7 @@ fn config(
         fields: fields?,
         headers: headers?,
         quota: quota?,
+        is_leased: false,
     })
 }
 

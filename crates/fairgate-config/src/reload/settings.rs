@@ -12,9 +12,9 @@ use crate::classes::{Bucket, Cell, Classes};
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
     Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
-    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
-    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
-    UpstreamConfig, UpstreamTimeouts,
+    LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
+    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
+    Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -215,6 +215,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
         fields,
         headers,
         quota: QuotaConfig { account, requests_per_minute, tokens_per_minute, burst_seconds },
+        is_leased: _,
     } = upstream;
     let spoken = [("openai", openai), ("anthropic", anthropic)];
     let spoken: Vec<&str> = spoken.iter().filter(|(_, speaks)| **speaks).map(|(d, _)| *d).collect();
@@ -303,6 +304,7 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         brownout,
         models,
         workers,
+        leases,
         retries,
         down_wait,
         overloaded_status,
@@ -312,6 +314,13 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     } = pool;
     list.live("models", models.iter().map(model_words).collect::<Vec<_>>().join(", "));
     list.live("workers", workers.join(", "));
+    list.fixed("leases", if leases.is_some() { "on" } else { "off" });
+    if let Some(LeasesConfig { ttl, quota }) = leases {
+        list.live("leases.ttl", format_duration(*ttl));
+        list.live_option("leases.requests_per_minute", quota.requests_per_minute);
+        list.live_option("leases.tokens_per_minute", quota.tokens_per_minute);
+        list.live("leases.burst_seconds", quota.burst_seconds);
+    }
     list.live("capacity", capacity);
     list.live("policy", format_policy(policy));
     list.live_option("policy_file", classes.as_ref().map(|classes| classes.file().display()));

@@ -443,6 +443,42 @@ fn names_and_models_are_unique_across_pools() {
 }
 
 #[test]
+fn a_pool_of_leases_has_no_upstreams_and_needs_none() {
+    let folder = Folder::new();
+    let config = folder.parse("pools: [{name: direct, capacity: 3, leases: true}]").expect("right");
+    let leases = config.pools[0].leases.as_ref().expect("it leases");
+    assert_eq!((leases.ttl.as_secs(), leases.quota.is_hosted()), (15, false));
+    assert!(config.upstreams.is_empty() && config.pools[0].leased_worker().is_some());
+    let off = "upstreams: [{name: a, url: http://a}]\npools: [{name: p, capacity: 3, leases: false, models: [m], workers: [a]}]";
+    assert!(folder.parse(off).expect("right").pools[0].leases.is_none());
+    let lines = errors(
+        "\
+upstreams:
+  - {name: vllm, url: http://10.0.0.1}
+pools:
+  - name: vllm
+    leases: {ttl: 1ms, rate: 5}
+    models: [a]
+    retries: 2
+",
+    );
+    let without = "has no meaning in a pool of leases, whose clients call a provider themselves: remove it, or `leases`";
+    assert_eq!(
+        lines,
+        [
+            "fairgate.yaml:4:5: pools[0].capacity: is missing: how many leases may be held at once".to_owned(),
+            "fairgate.yaml:4:5: pools[0]: a pool of leases is a worker of the same name, and an upstream is called so: rename one of them".to_owned(),
+            "fairgate.yaml:5:19: pools[0].leases.ttl: must be a duration from 1s to 10m, not 1ms".to_owned(),
+            "fairgate.yaml:5:24: pools[0].leases.rate: unknown; known here: ttl, requests_per_minute, tokens_per_minute, burst_seconds".to_owned(),
+            format!("fairgate.yaml:6:13: pools[0].models: {without}"),
+            format!("fairgate.yaml:7:14: pools[0].retries: {without}"),
+        ]
+    );
+    let missing = errors("pools: [{name: p, capacity: 3, models: [m], workers: [a]}]");
+    assert_eq!(missing, ["fairgate.yaml:1:1: upstreams: is missing: at least one backend"]);
+}
+
+#[test]
 fn one_mistake_is_one_error() {
     // An upstream that is wrong is still known by its name, and its slots do not make the capacity missing.
     let text = LEAST.replace("http://10.0.0.11:8000, slots: 16", "10.0.0.11:8000, slots: many");

@@ -179,6 +179,8 @@ fn what_is_commented_out_is_the_default_or_off() {
         "policy_file: router-policy.yaml",
         "partition: true",
         "brownout:",
+        "requests_per_minute: 300",
+        "tokens_per_minute: 100000",
         "prices:",
     ];
     assert_eq!(changing, off);

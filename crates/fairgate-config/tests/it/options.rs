@@ -101,6 +101,11 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].models[].hosted_budget.money_per_day", "7.50"),
     ("pools[].models[].hosted_budget.money_per_month", "7"),
     ("pools[].workers", r#"["vllm", "spare"]"#),
+    ("pools[].leases", r#"{"ttl": "30s"}"#),
+    ("pools[].leases.ttl", "30s"),
+    ("pools[].leases.requests_per_minute", "7"),
+    ("pools[].leases.tokens_per_minute", "7"),
+    ("pools[].leases.burst_seconds", "7"),
     ("pools[].capacity", "7"),
     ("pools[].policy", r#"{"share": {"by": "tenant"}}"#),
     ("pools[].policy_file", "router-policy.yaml"),
@@ -148,6 +153,9 @@ fn base(option: &str) -> Value {
         ],
         "pools": [{"name": "llama", "models": [{"name": "llama"}], "workers": ["vllm"], "capacity": 4}],
     });
+    if option.starts_with("pools[].leases") {
+        base["pools"] = json!([{"name": "leased", "capacity": 4, "leases": {}}]);
+    }
     if option.starts_with("tls.") {
         base["tls"] = json!({"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"});
     }
@@ -296,6 +304,7 @@ fn defaults_are_as_documented() {
                 let others = [
                     "upstreams[].discover.dns",
                     "upstreams[].discover.port",
+                    "pools[].leases",
                     "pools[].capacity",
                     "pools[].policy",
                     "prices.models[].cached_input",

@@ -19,6 +19,17 @@ pub(super) enum Used {
     Measured(Measured),
     /// The model had stopped, and what it used was not said: at least what was expected.
     Expected,
+    /// What the holder of a lease says.
+    Stated(Stated),
+}
+
+/// What the holder of a lease says that its call used.
+#[derive(Clone, Copy)]
+pub(super) struct Stated {
+    pub(super) usage: Usage,
+    /// What it is charged, in weighted tokens; by the pool's weights where absent.
+    pub(super) charged: Option<u64>,
+    pub(super) source: UsageSource,
 }
 
 /// What an attempt comes to. Nothing, where nothing was sent.
@@ -45,7 +56,10 @@ impl Bill {
         }
         let setup = accepted.pool.setup();
         let (usage, source) = used(accepted.terms.expected, flight, end.used);
-        let metered = setup.weights.charge(usage);
+        let metered = match end.used {
+            Used::Stated(Stated { charged: Some(charged), .. }) => charged,
+            _ => setup.weights.charge(usage),
+        };
         let held = flight.held();
         let now = Instant::now();
         let occupation = &accepted.pool.occupation;
@@ -81,6 +95,9 @@ impl Bill {
 
 /// The tokens of an attempt that was sent: at least its input, for that was read.
 fn used(expected: Expected, flight: &Flight, used: Used) -> (Usage, UsageSource) {
+    if let Used::Stated(Stated { usage, source, .. }) = used {
+        return (usage, source);
+    }
     let Expected { input, output, .. } = expected;
     let metered = match (used, &flight.meter) {
         (Used::Measured(measured), _) => Some(measured),
@@ -104,6 +121,7 @@ pub(super) fn is_whole(end: &End) -> bool {
     match end.used {
         Used::Measured(measured) => measured.complete || end.outcome == Outcome::Completed,
         Used::Expected => true,
+        Used::Stated(_) => end.outcome == Outcome::Completed,
         Used::SoFar => false,
     }
 }

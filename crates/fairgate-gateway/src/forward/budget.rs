@@ -10,7 +10,7 @@ use fairgate_store::{
 use tokio::time::Instant;
 
 use super::passage::{Arrival, In, unix_now};
-use super::send::Payload;
+use super::send::Wish;
 use super::stage::{Accepted, Counted};
 use crate::pools::Setup;
 use crate::refusal::{self, Refusal};
@@ -61,17 +61,16 @@ pub(super) fn is_concerned(counted: &In<'_, Counted>) -> bool {
 }
 
 /// Reserves what a request may use, where its budgets have room for it. Says whether it may go to hosted workers.
-pub(super) async fn reserve(counted: &In<'_, Counted>, payload: &Payload) -> Result<bool, Refusal> {
+pub(super) async fn reserve(counted: &In<'_, Counted>, wish: &Wish) -> Result<bool, Refusal> {
     let arrival = counted.arrival();
     let caller = &arrival.caller;
     let setup = counted.pool.setup();
-    let may_use_hosted =
-        setup.has_hosted_tier && caller.may_use_hosted && payload.model.config.hosted;
+    let may_use_hosted = setup.has_hosted_tier && caller.may_use_hosted && wish.model.config.hosted;
     let has_own = setup.has_own(arrival.route.dialect());
     if !may_use_hosted && !has_own {
         return Err(refusal::hosted_not_allowed(&counted.ask.model));
     }
-    let model_budgets = payload.model.hosted_budgets();
+    let model_budgets = wish.model.hosted_budgets();
     let is_hosted_budgeted = caller.hosted_budgeted || !model_budgets.is_empty();
     let is_budgeted = caller.budgeted || (may_use_hosted && is_hosted_budgeted);
     if !is_budgeted {
@@ -80,7 +79,7 @@ pub(super) async fn reserve(counted: &In<'_, Counted>, payload: &Payload) -> Res
     let over_budget = setup.config.hosted_over_budget;
     let reservation = Reservation {
         model_budgets,
-        ..reservation(counted, payload, &setup, may_use_hosted, has_own)
+        ..reservation(counted, wish, &setup, may_use_hosted, has_own)
     };
     drop(setup);
     let now = reservation.at;
@@ -102,7 +101,7 @@ pub(super) async fn reserve(counted: &In<'_, Counted>, payload: &Payload) -> Res
 
 fn reservation(
     counted: &In<'_, Counted>,
-    payload: &Payload,
+    wish: &Wish,
     setup: &Setup,
     may_use_hosted: bool,
     has_own: bool,
@@ -110,7 +109,7 @@ fn reservation(
     let arrival = counted.arrival();
     let caller = &arrival.caller;
     let at = unix_now();
-    let most = most(counted, payload.cap);
+    let most = most(counted, wish.cap);
     let provider_tokens = most.input.saturating_add(most.output);
     let config = arrival.app.config.load();
     let money = |hosted: bool| {

@@ -55,10 +55,23 @@ pub(super) fn chosen(
     };
     Ok(Chosen {
         class,
-        priority: checked_priority(rights, priority.unwrap_or(0))?,
+        priority: checked_priority(rights, priority.unwrap_or(0), PRIORITY.as_str())?,
         pin: named(headers, &WORKER)?.map(|name| pin(rights, setup, &name)).transpose()?,
         requires: checked_taints(rights, taints)?,
     })
+}
+
+/// What a lease states of a class and a priority, checked in the same way.
+pub(super) fn stated(
+    rights: &Rights,
+    setup: &Setup,
+    class_named: Option<Box<str>>,
+    priority: i64,
+) -> Result<Chosen, Refusal> {
+    let of_file = setup.config.classes.is_some();
+    let class = class(rights, &setup.class_names, of_file, class_named)?;
+    let priority = checked_priority(rights, priority, "priority")?;
+    Ok(Chosen { class, priority, ..Chosen::default() })
 }
 
 /// The class or family that a request goes by: the one that it names, if the key may use it; else the first of the key's
@@ -102,10 +115,11 @@ fn stated_priority(headers: &HeaderMap) -> Result<Option<i64>, Refusal> {
     Ok(None)
 }
 
-fn checked_priority(rights: &Rights, priority: i64) -> Result<i64, Refusal> {
+/// `stated_in`: the header or the field.
+fn checked_priority(rights: &Rights, priority: i64, stated_in: &str) -> Result<i64, Refusal> {
     match priority {
         _ if !(PRIORITY_MIN..=PRIORITY_MAX).contains(&priority) => {
-            Err(refusal::bad_priority(PRIORITY.as_str()))
+            Err(refusal::bad_priority(stated_in))
         }
         _ if priority > rights.priority_max => {
             Err(refusal::forbidden_priority(priority, rights.priority_max))
@@ -200,11 +214,14 @@ mod tests {
     fn a_priority_may_always_be_lowered() {
         let rights = Rights { priority_max: 3, ..Rights::default() };
         for allowed in [3, 0, -1, PRIORITY_MIN] {
-            assert_eq!(code(checked_priority(&rights, allowed)), Ok(allowed));
+            assert_eq!(code(checked_priority(&rights, allowed, "priority")), Ok(allowed));
         }
-        assert_eq!(code(checked_priority(&rights, 4)), Err("priority_not_allowed"));
+        assert_eq!(code(checked_priority(&rights, 4, "priority")), Err("priority_not_allowed"));
         for beyond in [PRIORITY_MAX + 1, PRIORITY_MIN - 1, i64::MAX] {
-            assert_eq!(code(checked_priority(&rights, beyond)), Err("invalid_priority"));
+            assert_eq!(
+                code(checked_priority(&rights, beyond, "priority")),
+                Err("invalid_priority")
+            );
         }
     }
 

@@ -276,16 +276,16 @@ impl Flight {
 
 /// Learns from what an upstream reported how large such requests are.
 fn learn(tenant: &str, Routed { ask, pool, .. }: &Routed, end: &End) {
-    if let Used::Measured(measured) = end.used
-        && measured.reported
-        && is_whole(end)
-    {
-        let mut usage = measured.usage;
-        // What is behind an earlier response is in the upstream's count and not in the body.
-        if goes_on(ask) {
-            usage.input = 0;
-        }
-        pool.estimator.learn(tenant, &ask.model, ask, usage);
+    let reported = match end.used {
+        Used::Measured(measured) if measured.reported => measured.usage,
+        Used::Stated(stated) if stated.source == UsageSource::Reported => stated.usage,
+        _ => return,
+    };
+    if is_whole(end) {
+        // What is behind an earlier response, or sent elsewhere, is in the count and not in a body.
+        let no_body = goes_on(ask) || ask.input_bytes == 0;
+        let input = if no_body { 0 } else { reported.input };
+        pool.estimator.learn(tenant, &ask.model, ask, Usage { input, ..reported });
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fairgate_dialect::Route;
-use fairgate_store::{Attempt, Outcome, UnixMicros};
+use fairgate_store::{Attempt, MicroUnits, Outcome, UnixMicros};
 
 pub(super) use self::step::In;
 
 use super::bill::Used;
+use super::leases::LEASES;
 use super::settlement::Flown;
 use super::stage::{InFlight, Stage};
 use crate::app::App;
@@ -22,7 +23,7 @@ use crate::recording::Recording;
 use crate::refusal::Refusal;
 
 /// The status in the ledger of a client that left.
-const CLIENT_LEFT: u16 = 499;
+pub(super) const CLIENT_LEFT: u16 = 499;
 /// The status in the ledger of a fault of our own.
 const OUR_FAULT: u16 = 500;
 
@@ -40,6 +41,8 @@ pub(super) struct Arrival {
     pub(super) caller: Arc<Caller>,
     pub(super) id: Box<str>,
     pub(super) route: Route,
+    /// What the ledger and the metrics call its route.
+    pub(super) path: &'static str,
     pub(super) at: Instant,
     pub(super) started_at: UnixMicros,
 }
@@ -53,12 +56,29 @@ pub(super) struct End {
     pub(super) used: Used,
 }
 
+/// What a request came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Charge {
+    /// In weighted tokens.
+    pub(super) charged: u64,
+    pub(super) provider_tokens: u64,
+    pub(super) money: MicroUnits,
+}
+
 impl Passage {
     /// In a box, since it is handed on several times.
     pub(super) fn new(app: Arc<App>, caller: Arc<Caller>, id: Box<str>, route: Route) -> Box<Self> {
         let (at, started_at) = (Instant::now(), unix_now());
-        let arrival = Arrival { app, caller, id, route, at, started_at };
+        let arrival = Arrival { app, caller, id, route, path: route.path(), at, started_at };
         Box::new(Self { arrival, stage: Stage::Identified })
+    }
+
+    /// A call that its caller makes elsewhere, with a lease. Where it matters which API that is, it counts as one that
+    /// generates.
+    pub(super) fn elsewhere(app: Arc<App>, caller: Arc<Caller>, id: Box<str>) -> Box<Self> {
+        let mut passage = Self::new(app, caller, id, Route::ChatCompletions);
+        passage.arrival.path = LEASES;
+        passage
     }
 
     /// Whether it is settled.
@@ -84,9 +104,16 @@ impl Passage {
 
     /// Ends the request.
     pub(super) fn end(&mut self, end: &End) -> Recording {
+        self.settle(end).1
+    }
+
+    /// Ends the request, and says what it came to.
+    pub(super) fn settle(&mut self, end: &End) -> (Charge, Recording) {
         debug_assert!(!self.has_ended(), "a request ends once");
         let row = self.close(end);
-        Recording::start(self.arrival.app.clone(), row)
+        let Attempt { charged, provider_tokens, money, .. } = row;
+        let charge = Charge { charged, provider_tokens, money };
+        (charge, Recording::start(self.arrival.app.clone(), row))
     }
 
     /// Everything about the end but the writing of its row. The only place where a request comes to its end.

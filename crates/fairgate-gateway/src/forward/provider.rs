@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use fairgate_dialect::limits::{self, Absurd, Counted, Refusal as Said, Told, UnixMicros};
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
 use super::passage::{In, unix_now};
@@ -69,31 +69,89 @@ pub(super) async fn hear(
     let read = read(&mut body).await;
     let said = limits::refusal(status, &read, &mut told, now);
     doubt(in_flight, account, &told);
+    let worker = &in_flight.flight.worker.upstream.name;
+    if let Said::Spent { reason } | Said::Blocked { reason } = &said
+        && account.close(reason)
+    {
+        tracing::error!(account = %account.name, %worker, reason, "a provider takes nothing more on; it is asked again in 5 minutes");
+    }
+    match why(in_flight, account, ticket, &told, said) {
+        Some(why) => Err(Box::new(NotTaken { status: status.as_u16(), why })),
+        None => {
+            account.accepted(ticket, &told);
+            body.put_back(read);
+            Ok(Response::from_parts(head, body))
+        }
+    }
+}
+
+/// What the holder of a lease was answered by its provider.
+pub(super) struct Heard {
+    pub(super) status: StatusCode,
+    pub(super) told: Told,
+    pub(super) said: Said,
+}
+
+impl Heard {
+    /// Reads what a client has seen.
+    pub(super) fn read<'a>(
+        status: StatusCode,
+        headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+        body: &[u8],
+    ) -> Self {
+        let now = UnixMicros(unix_now().0);
+        let mut told = limits::told(headers, now);
+        let said = limits::refusal(status, body, &mut told, now);
+        Self { status, told, said }
+    }
+}
+
+/// The provider has taken on the call of a lease, and said this beside its answer.
+pub(super) fn hear_accepted(in_flight: &In<'_, InFlight>, told: &Told) {
+    let flight = &in_flight.flight;
+    if let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) {
+        account.accepted(ticket, told);
+        doubt(in_flight, account, told);
+    }
+}
+
+/// The provider has not taken on the call of a lease. `None` where that was not for a limit of its.
+///
+/// That an account is spent or blocked ends that lease alone: another client may have an account of its own.
+pub(super) fn hear_refused(in_flight: &In<'_, InFlight>, heard: Heard) -> Option<Box<NotTaken>> {
+    let flight = &in_flight.flight;
+    let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) else {
+        return None;
+    };
+    let Heard { status, told, said } = heard;
+    doubt(in_flight, account, &told);
+    let why = why(in_flight, account, ticket, &told, said)?;
+    Some(Box::new(NotTaken { status: status.as_u16(), why }))
+}
+
+/// Why a request was not taken on, and what follows from that for its account. `None` where it was for no limit.
+fn why(
+    in_flight: &In<'_, InFlight>,
+    account: &Account,
+    ticket: Ticket,
+    told: &Told,
+    said: Said,
+) -> Option<Why> {
     let worker = in_flight.flight.worker.upstream.name.clone();
-    let why = match said {
+    match said {
         Said::Rate { counted, limit, retry_after, .. } => {
-            let at = account.refused(ticket, &told, counted, retry_after).until;
+            let at = account.refused(ticket, told, counted, retry_after).until;
             note_limit(in_flight, account, &worker, counted, at);
-            Why::Later(Later { worker, counted, limit, at })
+            Some(Why::Later(Later { worker, counted, limit, at }))
         }
         Said::Overloaded { retry_after } => {
             let at = account.overloaded(retry_after).until;
-            Why::Later(Later { worker, counted: None, limit: None, at })
+            Some(Why::Later(Later { worker, counted: None, limit: None, at }))
         }
-        Said::Spent { reason } | Said::Blocked { reason } => {
-            if account.close(&reason) {
-                tracing::error!(account = %account.name, %worker, reason, "a provider takes nothing more on; it is asked again in 5 minutes");
-            }
-            Why::Out { worker, reason }
-        }
-        Said::TooLargeForLimit { limit, requested, .. } => Why::TooLarge { limit, requested },
-        Said::Other => {
-            account.accepted(ticket, &told);
-            body.put_back(read);
-            return Ok(Response::from_parts(head, body));
-        }
-    };
-    Err(Box::new(NotTaken { status: status.as_u16(), why }))
+        Said::Spent { reason } | Said::Blocked { reason } => Some(Why::Out { worker, reason }),
+        Said::TooLargeForLimit { limit, requested, .. } => Some(Why::TooLarge { limit, requested }),
+        Said::Other => None,
+    }
 }
 
 impl NotTaken {

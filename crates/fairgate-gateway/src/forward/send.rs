@@ -38,13 +38,18 @@ const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-
 
 /// What a request brings that goes to a worker. Kept only until no other worker may have to be sent the same.
 pub(super) struct Payload {
-    pub(super) model: Arc<Model>,
-    /// In a box: there are many waiting requests.
-    pub(super) chosen: Box<Chosen>,
+    pub(super) wish: Wish,
     /// The body as it came.
     pub(super) body: Taken,
     pub(super) path: PathAndQuery,
     pub(super) headers: HeaderMap,
+}
+
+/// What is asked of a pool, whoever makes the call.
+pub(super) struct Wish {
+    pub(super) model: Arc<Model>,
+    /// In a box: there are many waiting requests.
+    pub(super) chosen: Box<Chosen>,
     /// The output cap of a budgeted request that states none.
     pub(super) cap: Option<u64>,
 }
@@ -69,7 +74,7 @@ pub(super) async fn send(
     // What the last worker answered, and would be given if no other one can be had.
     let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
     loop {
-        let boarded = board(counted, payload, &tried.workers, &again).await;
+        let boarded = board(counted, &payload.wish, &tried.workers, &again).await;
         let boarded = match (boarded, kept.take()) {
             (Ok(boarded), _) => boarded,
             (Err(refusal), Some(answer)) if is_for_want_of_workers(&refusal) => return *answer,
@@ -80,14 +85,14 @@ pub(super) async fn send(
         let upstream = in_flight.flight.worker.upstream.clone();
         tried.workers.push(upstream.name.clone());
         // Decided once: what is not kept now cannot be sent again.
-        let is_pinned = payload.chosen.pin.is_some();
+        let is_pinned = payload.wish.chosen.pin.is_some();
         let may_retry = !is_pinned && may_retry(&in_flight, &tried);
         let keep = may_retry || upstream.account.is_some();
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
         let quota = cost::quota(&in_flight, output.cap);
         in_flight.prompt_is_sent();
-        in_flight.flight.sent(&payload.model.pool.name, output.brownout, quota);
+        in_flight.flight.sent(&payload.wish.model.pool.name, output.brownout, quota);
         let timeouts = upstream.config.timeouts;
         let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
         // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
@@ -132,7 +137,7 @@ pub(super) async fn send(
         let (waits_again, recording) = in_flight.end_attempt(code, status);
         recording.await.map_err(|_| refusal::unrecorded())?;
         if again.after.is_some() {
-            Box::pin(payload.model.pool.reporter.is_told()).await;
+            Box::pin(payload.wish.model.pool.reporter.is_told()).await;
         }
         counted = waits_again;
     }
@@ -140,16 +145,16 @@ pub(super) async fn send(
 
 /// What is known of a request that a provider has not taken on.
 #[derive(Default)]
-struct Again {
+pub(super) struct Again {
     /// Why it has come back.
-    after: Option<Box<NotTaken>>,
+    pub(super) after: Option<Box<NotTaken>>,
     /// Until when it may wait: for as long as requests may, from when it was first submitted.
     until: Option<Instant>,
 }
 
 impl Again {
     /// Whether it may wait once more, for the same worker or for another one.
-    fn may_follow(
+    pub(super) fn may_follow(
         &mut self,
         in_flight: &In<'_, InFlight>,
         not_taken: &NotTaken,
@@ -172,7 +177,7 @@ impl Again {
 
 /// The output that a request is sent with: the one answer for its body, its reservation, its row and its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Output {
+pub(super) struct Output {
     /// The cap on the tokens of each answer, where it is not the caller's own.
     cap: Option<u64>,
     /// Whether that is because it waited long, and lower than it would have been.
@@ -180,20 +185,20 @@ struct Output {
 }
 
 /// Reserves what the request may use, and waits for a slot. In this order: while the store is asked, no slot is held.
-async fn board<'p>(
+pub(super) async fn board<'p>(
     counted: In<'p, Counted>,
-    payload: &Payload,
+    wish: &Wish,
     tried: &[Arc<str>],
     again: &Again,
 ) -> Result<(In<'p, InFlight>, Output), Refusal> {
     let hosted = match budget::is_concerned(&counted) {
-        true => Box::pin(budget::reserve(&counted, payload)).await?,
+        true => Box::pin(budget::reserve(&counted, wish)).await?,
         false => false,
     };
     let mut queued = counted.queue();
-    let pool = &payload.model.pool;
+    let pool = &wish.model.pool;
     loop {
-        let submit = submit(&queued, payload, tried, hosted, again);
+        let submit = submit(&queued, wish, tried, hosted, again);
         queued.waits_from_now();
         let admitted = match (&again.after, again.until) {
             // It goes first in its flow, but not for ever.
@@ -212,7 +217,7 @@ async fn board<'p>(
                 ("overloaded" | "no_worker", Some(not_taken)) => not_taken.refusal(),
                 ("overloaded", None) => {
                     let dialect = queued.arrival().route.dialect();
-                    let pin = payload.chosen.pin.as_ref();
+                    let pin = wish.chosen.pin.as_ref();
                     match out_of_service(pool, dialect, tried, pin) {
                         Some((worker, reason)) => refusal::provider_out(&worker, &reason),
                         None => refusal.after(Some(until_one_is_tried(pool, dialect, tried, pin))),
@@ -234,7 +239,7 @@ async fn board<'p>(
         // It may have waited for long: who may not come in any more is not served either.
         let arrival = in_flight.arrival();
         arrival.app.identity.still(&arrival.caller, unix_now())?;
-        let output = output(&in_flight, payload.cap);
+        let output = output(&in_flight, wish.cap);
         return Ok((in_flight, output));
     }
 }
@@ -242,7 +247,7 @@ async fn board<'p>(
 /// What the pool is told of a request.
 fn submit(
     queued: &In<'_, Queued>,
-    payload: &Payload,
+    wish: &Wish,
     tried: &[Arc<str>],
     hosted: bool,
     again: &Again,
@@ -251,7 +256,7 @@ fn submit(
     let (setup, terms) = (queued.pool.setup(), &queued.terms);
     let priority = match (&again.after, tried) {
         (Some(_), _) => NOT_TAKEN_PRIORITY,
-        (None, []) => payload.chosen.priority,
+        (None, []) => wish.chosen.priority,
         (None, _) => RETRY_PRIORITY,
     };
     Submit {
@@ -260,10 +265,10 @@ fn submit(
         input: Some(Tokens(terms.expected.input.max(1))),
         cached: terms.cached(),
         priority,
-        pin: payload.chosen.pin.clone(),
-        requires: payload.chosen.requires.clone(),
+        pin: wish.chosen.pin.clone(),
+        requires: wish.chosen.requires.clone(),
         allow: setup.allowed(arrival.route.dialect(), tried, hosted),
-        quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, payload.cap))),
+        quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, wish.cap))),
         ..Submit::new(&arrival.id)
     }
 }
@@ -294,7 +299,7 @@ fn outgoing(
     let route = in_flight.arrival().route;
     let ask = &in_flight.ask;
     let ask_usage = ask.must_ask_usage(route);
-    let model = &payload.model.config;
+    let model = &payload.wish.model.config;
     let upstream = &in_flight.flight.worker.upstream.config;
     let theirs = upstream.model_name(model);
     let bytes = payload.body.bytes.clone();

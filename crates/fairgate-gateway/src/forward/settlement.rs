@@ -34,7 +34,7 @@ impl Flown {
         }
         app.metrics.ended(Ended {
             pool: stage.pool_name(),
-            route: arrival.route.path(),
+            route: arrival.path,
             status: end.status,
             outcome: outcome_name(end.outcome),
             code: end.code,
@@ -74,7 +74,7 @@ impl Flown {
             key: (&*arrival.caller.key).into(),
             agent: routed.and_then(|routed| routed.agent.as_deref()).map(Into::into),
             session: routed.and_then(|routed| routed.session.as_deref()).map(Into::into),
-            route: arrival.route.path().into(),
+            route: arrival.path.into(),
             stream,
             model,
             pool: routed.map(|routed| (&*routed.pool.name).into()),

@@ -292,6 +292,7 @@ impl Worker {
             Standing::Broken | Standing::Trial => ("broken", self.upstream.request_problem()),
         };
         let address = match config.connect_to {
+            _ if config.is_leased => "leases".to_owned(),
             Some(address) => address.to_string(),
             None => config.url.to_string(),
         };

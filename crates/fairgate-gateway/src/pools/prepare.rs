@@ -270,7 +270,8 @@ fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
     match account {
         Some(account) => Some(account.as_str().into()),
         // No account can be called so.
-        None => upstream.quota.is_hosted().then(|| format!("upstream {}", upstream.name).into()),
+        None => (upstream.quota.is_hosted() || upstream.is_leased)
+            .then(|| format!("upstream {}", upstream.name).into()),
     }
 }
 

@@ -161,6 +161,13 @@ impl Roster {
             });
             pool.workers = expanded.collect();
         }
+        for pool in &mut next.pools {
+            if let Some(worker) = pool.leased_worker() {
+                taken.insert(worker.name.clone());
+                pool.workers = vec![worker.name.clone()];
+                next.upstreams.push(worker);
+            }
+        }
         for added in &self.kept.added {
             let like = file.upstreams.iter().find(|upstream| upstream.name == added.like);
             let pool = next.pools.iter_mut().find(|pool| pool.name == added.pool);

@@ -239,6 +239,11 @@ fn add(file: &Arc<Config>, roster: &mut Roster, worker: AddedWorker) -> Result<(
     let Some(pool) = file.pools.iter().find(|known| known.name == *pool) else {
         return Err(WorkerError::NoPool(pool.clone()));
     };
+    if pool.leases.is_some() {
+        let problem =
+            "is a pool of leases: its clients call a provider themselves, and it has no workers";
+        return Err(invalid("pool", problem));
+    }
     let Some(like) = file.upstreams.iter().find(|upstream| upstream.name == *like) else {
         return Err(WorkerError::NoUpstream(like.clone()));
     };

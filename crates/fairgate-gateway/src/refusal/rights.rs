@@ -11,7 +11,7 @@ use super::Refusal;
 const NAMES_SHOWN: usize = 16;
 
 /// `"a", "b" and 3 more`; `none` where there is none.
-fn listed(names: &[&str]) -> String {
+pub(super) fn listed(names: &[&str]) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }

@@ -12,7 +12,7 @@ use tower::ServiceExt;
 
 use crate::admin;
 use crate::app::App;
-use crate::forward::{forward, models};
+use crate::forward::{LEASES, forward, leases, models};
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, length};
 
@@ -44,6 +44,10 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
             } else {
                 wrong_method(&app, "POST", route.dialect())
             };
+        }
+        let below = path.strip_prefix(LEASES);
+        if below.is_some_and(|below| below.is_empty() || below.starts_with('/')) {
+            return Box::pin(leases(app, request)).await;
         }
         let named = path.strip_prefix(MODELS);
         if let Some(named) = named.filter(|named| named.is_empty() || named.starts_with('/')) {

@@ -413,6 +413,9 @@ impl Inner {
             Some(rate) => Some(rate),
             // A provider that states tokens alone limits nothing else.
             None if any_tokens() => None,
+            // A pool of leases that states nothing is limited by its capacity and by pauses. When its calls are accepted is
+            // not seen, so nothing can be learned from that.
+            None if !self.stated.is_hosted() => None,
             None => Some(Rate { per_minute: self.learned.per_minute(), from: From::Learned }),
         }
     }

@@ -20,6 +20,7 @@ mod estimates;
 mod happy;
 mod hosted;
 mod hostile;
+mod leases;
 mod liars;
 mod limits;
 mod logged;

@@ -169,7 +169,12 @@ pub(crate) fn tell_pools(mut out: impl Write, config: &Config) -> io::Result<()>
         let models: Vec<&str> = pool.models.iter().map(|model| model.name.as_str()).collect();
         let (models, workers) = (models.join(", "), pool.workers.join(", "));
         let (name, capacity) = (&pool.name, pool.capacity);
-        writeln!(out, "  pool         {name}: {models} on {workers}, {capacity} slots")?;
+        match pool.leases {
+            Some(_) => writeln!(out, "  pool         {name}: {capacity} slots to lease")?,
+            None => {
+                writeln!(out, "  pool         {name}: {models} on {workers}, {capacity} slots")?
+            }
+        }
     }
     out.flush()
 }

@@ -1,0 +1,313 @@
+"""Slots as leases of a running gateway: several processes, one capacity."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fairgate
+
+CONFIG = """
+listen: 127.0.0.1:0
+data_dir: {data}
+journal: {{folder: {data}/journal}}
+pools:
+  - name: provider
+    capacity: {capacity}
+    queue_timeout: 2m
+    leases: {{ttl: 2s{rates}}}
+    policy: {{share: {{by: tenant, inside: {{share: {{by: agent}}}}}}}}
+"""
+
+
+class House:
+    """A gateway as a process, with one tenant and its key."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, data: Path) -> None:
+        self.process = process
+        self.url = url
+        self._token = (data / "admin-token").read_text().strip()
+        self.post("groups", {"name": "all"})
+        self.key = self.tenant("acme")
+
+    def tenant(self, name: str, **limits: Any) -> str:
+        self.post("tenants", {"name": name, "group": "all", **limits})
+        return str(self.post("keys", {"tenant": name, "name": name})["secret"])
+
+    def post(self, path: str, body: object) -> Any:
+        return self._ask(path, json.dumps(body).encode())
+
+    def get(self, path: str) -> Any:
+        return self._ask(path, None)
+
+    def _ask(self, path: str, body: bytes | None) -> Any:
+        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/api/v1/{path}", body, headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.get("attempts?limit=1000")["items"]
+        return rows
+
+
+@contextlib.contextmanager
+def serving(binary: str, data: Path, capacity: int, rates: str = "") -> Iterator[House]:
+    data.mkdir(exist_ok=True)
+    config = data / "fairgate.yaml"
+    config.write_text(CONFIG.format(data=data, capacity=capacity, rates=rates))
+    with (data / "serve.log").open("w") as log:
+        command = [binary, "serve", "--config", str(config)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        url = None
+        for line in process.stdout:
+            found = re.search(r"listens on (http://\S+)", line)
+            if found:
+                url = found.group(1)
+                break
+        assert url, (data / "serve.log").read_text()
+        yield House(process, url, data)
+    finally:
+        process.terminate()
+        process.wait(20)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture
+def house(fairgate_binary: str, tmp_path: Path) -> Iterator[House]:
+    with serving(fairgate_binary, tmp_path / "data", capacity=2) as house:
+        yield house
+
+
+async def test_a_slot_is_a_lease(house: House) -> None:
+    scheduler = fairgate.connect(house.url, house.key)
+    async with scheduler.slot("planner", cost=500, model="gpt-5") as slot:
+        assert slot.held
+        slot.settle(input_tokens=30, output_tokens=12)
+    with pytest.raises(fairgate.FairgateError, match="the gateway's"):
+        scheduler.set_capacity(9)
+    scheduler.close()
+    with pytest.raises(fairgate.Closed):
+        await scheduler.acquire("planner")
+    (row,) = house.rows()
+    assert (row["agent"], row["model"], row["pool"]) == ("planner", "gpt-5", "provider")
+    assert (row["charged_tokens"], row["input_tokens"], row["output_tokens"]) == (42, 30, 12)
+
+
+def test_threads_wait_for_each_other_and_a_timeout_ends_the_wait(house: House) -> None:
+    scheduler = fairgate.connect(house.url, house.key)
+    first, second = (scheduler.acquire_blocking("a") for _ in range(2))
+    began = time.monotonic()
+    with pytest.raises(fairgate.SlotTimeout):
+        scheduler.acquire_blocking("a", timeout=0.3)
+    assert 0.25 < time.monotonic() - began < 5
+    first.release()
+    with scheduler.slot("b") as slot:
+        assert slot.held
+    second.release()
+    scheduler.close()
+    codes = sorted(str(row.get("code")) for row in house.rows())
+    assert codes == ["None", "None", "None", "lease_cancelled"]
+
+
+async def test_many_tasks_of_one_process_share_its_leases(house: House) -> None:
+    scheduler = fairgate.connect(house.url, house.key)
+    held, most = 0, 0
+
+    async def call(number: int) -> None:
+        nonlocal held, most
+        async with scheduler.slot(f"agent-{number % 5}") as slot:
+            held += 1
+            most = max(most, held)
+            await asyncio.sleep(0.005)
+            held -= 1
+            slot.settle(tokens=7)
+
+    await asyncio.gather(*(call(number) for number in range(60)))
+    scheduler.close()
+    assert most == 2
+    rows = house.rows()
+    assert len(rows) == 60 and {row["charged_tokens"] for row in rows} == {7}
+
+
+async def test_a_429_gives_the_slot_back_and_the_call_goes_on_after_the_reset(house: House) -> None:
+    class Limited(Exception):
+        status_code = 429
+        headers = {"retry-after-ms": "600"}
+
+    scheduler = fairgate.connect(house.url, house.key)
+    tries = []
+    async with scheduler.slot("a") as slot:
+        while True:
+            tries.append(time.monotonic())
+            try:
+                if len(tries) < 2:
+                    raise Limited
+                break
+            except Limited as error:
+                await slot.retry(error)
+        slot.settle(tokens=5)
+    scheduler.close()
+    assert tries[1] - tries[0] >= 0.59
+    rows = sorted(house.rows(), key=lambda row: row["attempt"])
+    assert [(row["charged_tokens"], row.get("code")) for row in rows] == [(0, "provider_limited"), (5, None)]
+
+
+async def test_budgets_count_and_refusals_have_their_code(house: House) -> None:
+    key = house.tenant("small", limits={"tokens_per_day": 1000})
+    scheduler = fairgate.connect(house.url, key)
+    async with scheduler.slot("a", cost=900) as slot:
+        slot.settle(tokens=1000)
+    with pytest.raises(fairgate.GatewayError) as refused:
+        async with scheduler.slot("a", cost=100):
+            pass
+    assert refused.value.code == "budget_exhausted" and refused.value.status == 429
+    scheduler.close()
+    stranger = fairgate.connect(house.url, "fg-nobody")
+    with pytest.raises(fairgate.GatewayError) as refused:
+        await stranger.acquire("a")
+    assert refused.value.code == "invalid_api_key" and "fg-nobody" not in str(refused.value)
+    stranger.close()
+
+
+async def test_no_gateway_is_said_within_seconds(unused_port: int = 9) -> None:
+    scheduler = fairgate.connect(f"http://127.0.0.1:{unused_port}", "fg-key")
+    began = time.monotonic()
+    with pytest.raises(fairgate.GatewayError, match="cannot be reached"):
+        await scheduler.acquire("a")
+    assert time.monotonic() - began < 15
+    scheduler.close()
+
+
+def test_what_cannot_be_an_address_or_a_key_is_said_at_once() -> None:
+    with pytest.raises(ValueError, match="must be like"):
+        fairgate.connect("gateway:8080", "fg-key")
+    with pytest.raises(ValueError, match="must be a key"):
+        fairgate.connect("http://gateway:8080", "")
+
+
+async def test_a_call_that_goes_on_without_its_gateway_is_logged(
+    fairgate_binary: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(fairgate_binary, tmp_path / "data", capacity=1) as house:
+        scheduler = fairgate.connect(house.url, house.key)
+        slot = await scheduler.acquire("a")
+        house.process.send_signal(signal.SIGKILL)
+        house.process.wait(20)
+        with caplog.at_level(logging.WARNING, logger="fairgate"):
+            slot.release()
+            scheduler.close()
+    assert "was not settled" in caplog.text
+
+
+WORKER = """
+import asyncio, sys, fairgate
+
+async def main(url, key, name, calls):
+    scheduler = fairgate.connect(url, key)
+
+    async def call(number):
+        async with scheduler.slot(f"{name}-{number % 3}", cost=100) as slot:
+            print("held", flush=True)
+            await asyncio.sleep(0.05)
+            slot.settle(tokens=100)
+
+    await asyncio.gather(*(call(number) for number in range(calls)))
+    scheduler.close()
+
+asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
+"""
+
+
+def test_eight_processes_one_killed_never_exceed_capacity_or_rate(
+    fairgate_binary: str, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    # 20 requests a second, and 20 that were saved up.
+    rates = ", requests_per_minute: 1200, burst_seconds: 1"
+    capacity, processes, calls = 3, 8, 12
+    with serving(fairgate_binary, data, capacity, rates) as house:
+        script = tmp_path / "worker.py"
+        script.write_text(textwrap.dedent(WORKER))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        workers = [
+            subprocess.Popen(
+                [sys.executable, str(script), house.url, house.key, f"w{number}", str(calls)],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for number in range(processes)
+        ]
+        victim = workers[0]
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "held\n"
+        # It holds a slot, and others wait.
+        live = house.get("pools/provider")
+        assert live["capacity"] == capacity and live["in_flight"] > 0
+        victim.send_signal(signal.SIGKILL)
+        for worker in workers:
+            worker.communicate(timeout=90)
+        assert [worker.returncode for worker in workers[1:]] == [0] * (processes - 1)
+        deadline = time.monotonic() + 20
+        while house.get("pools/provider")["in_flight"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert house.get("pools/provider")["in_flight"] == 0
+        rows = house.rows()
+    assert all(row["last"] for row in rows)
+    completed = [row for row in rows if row["outcome"] == "completed"]
+    assert len(completed) >= (processes - 1) * calls
+    lost = [row for row in rows if row.get("code") == "lease_lost"]
+    assert any(row["charged_tokens"] > 0 for row in lost)
+    assert len(rows) == len({row["request"] for row in rows})
+    (journal,) = (data / "journal" / "provider").iterdir()
+    _check_capacity_and_rate(_decided(fairgate_binary, journal), capacity, per_second=20, burst=20)
+
+
+def _decided(binary: str, journal: Path) -> list[dict[str, Any]]:
+    """The releases of a journal and the grants that the core makes of it, in order of time; at one time releases first."""
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    replayed = subprocess.run([binary, "replay", str(journal)], capture_output=True, text=True, check=True)
+    decisions = [json.loads(line) for line in replayed.stdout.splitlines()]
+    ended = [event for event in events if event.get("event") == "release"]
+    granted = [decision for decision in decisions if decision.get("decision") == "grant"]
+    return sorted(ended + granted, key=lambda line: (line["at"], "decision" in line))
+
+
+def _check_capacity_and_rate(
+    events: list[dict[str, Any]], capacity: int, per_second: int, burst: int
+) -> None:
+    """Counts who was in flight, and how many were granted in every span of time."""
+    grants: list[int] = []
+    in_flight: set[str] = set()
+    for event in events:
+        if event.get("decision") == "grant":
+            in_flight.add(event["id"])
+            grants.append(event["at"])
+            assert len(in_flight) <= capacity, event
+        else:
+            in_flight.discard(event["id"])
+    assert len(grants) > 50
+    for number, at in enumerate(grants):
+        for first in range(number):
+            seconds = (at - grants[first]) / 1e6
+            assert number - first + 1 <= burst + per_second * seconds + 1, (first, number, seconds)

@@ -1,0 +1,72 @@
+//! What is said to holders of leases.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::Refusal;
+use super::rights::listed;
+
+/// What was sent is no JSON of the right shape. `problem` names the field and the place.
+pub(crate) fn unread_lease(problem: &str) -> Refusal {
+    let message = format!("The body cannot be read: {problem}.");
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message)
+}
+
+pub(crate) fn bad_lease(field: &'static str, problem: &str) -> Refusal {
+    let message = format!("The field {field} {problem}.");
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message).about(field)
+}
+
+/// No pool leases its slots, none of that name does, or several do and none is named.
+pub(crate) fn no_lease_pool(named: Option<&str>, pools: &[&str]) -> Refusal {
+    let what = match named {
+        Some(name) => format!("There is no pool {name:?} that leases its slots"),
+        None if pools.is_empty() => {
+            "No pool of this gateway leases its slots: one needs leases: true".to_owned()
+        }
+        None => "Several pools lease their slots: name one".to_owned(),
+    };
+    let message = format!("{what}. There are: {}.", listed(pools));
+    Refusal::new(StatusCode::NOT_FOUND, "lease_pool_not_found", message).about("pool")
+}
+
+pub(crate) fn too_many_leases(what: &str, most: usize) -> Refusal {
+    let message =
+        format!("This key has {most} {what}, as many as a key may have. Settle or cancel some.");
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_leases", message)
+        .after(Some(Duration::from_secs(1)))
+}
+
+/// There is no such lease, it is another key's, or it ended so long ago that it is forgotten: nobody learns which.
+pub(crate) fn unknown_lease(id: &str) -> Refusal {
+    let shown: String = id.chars().take(64).collect();
+    let message = format!(
+        "There is no lease {shown:?}. Leases are forgotten two minutes after their end, and when the gateway restarts."
+    );
+    Refusal::new(StatusCode::NOT_FOUND, "lease_not_found", message)
+}
+
+pub(crate) fn lease_lost(ttl: Duration, charged: u64) -> Refusal {
+    let message = format!(
+        "The lease is lost: it was not renewed within {} s, so its slot went to the next, and its tenant was charged \
+         {charged} tokens for its time in the slot. What is reported now changes nothing.",
+        ttl.as_secs_f64()
+    );
+    Refusal::new(StatusCode::CONFLICT, "lease_lost", message)
+}
+
+pub(crate) fn lease_cancelled() -> Refusal {
+    let message = "The lease was cancelled before. What is reported now changes nothing.";
+    Refusal::new(StatusCode::CONFLICT, "lease_cancelled", message)
+}
+
+pub(crate) fn lease_not_granted() -> Refusal {
+    let message = "The lease is not granted yet: wait for its grant, or cancel it.";
+    Refusal::new(StatusCode::CONFLICT, "lease_not_granted", message)
+}
+
+pub(crate) fn not_a_limit() -> Refusal {
+    let message = "What the provider answered is no refusal for a limit. Settle the lease with what the call used.";
+    Refusal::new(StatusCode::BAD_REQUEST, "not_a_limit", message)
+}
