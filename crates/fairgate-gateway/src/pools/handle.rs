@@ -268,6 +268,12 @@ impl PoolHandle {
 }
 
 impl Worker {
+    /// Whether requests for it go to the same address as for the other. At another one there is another cache.
+    pub(super) fn is_where(&self, other: &Self) -> bool {
+        let (here, there) = (&self.upstream.config, &other.upstream.config);
+        (&here.url, here.connect_to) == (&there.url, there.connect_to)
+    }
+
     /// Whether it is used only when no own worker has room.
     fn is_hosted_tier(&self) -> bool {
         self.upstream.config.tier > 0
