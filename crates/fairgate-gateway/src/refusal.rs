@@ -21,8 +21,8 @@ use crate::upstream::{Failure, FailureKind};
 
 pub(crate) use self::budget::budget_exhausted;
 pub(crate) use self::rights::{
-    bad_priority, bad_taints, forbidden_class, forbidden_pin, forbidden_priority, forbidden_taint,
-    unknown_worker,
+    bad_priority, bad_taints, classes_of_other_pools, forbidden_class, forbidden_pin,
+    forbidden_priority, forbidden_taint, unknown_worker,
 };
 
 /// Carries the request's id on every response.

@@ -53,6 +53,8 @@ pub(crate) struct Setup {
     pub(crate) by_class: bool,
     /// The classes and families that a request may name, sorted.
     pub(crate) class_names: Vec<Box<str>>,
+    /// Whether a name that is none of these stands for the policy's default class.
+    pub(crate) lists_classes: bool,
     /// Whether any of its workers has a provider with limits behind it.
     pub(crate) is_hosted: bool,
     /// Whether any of its workers is of a higher tier than its own ones.
@@ -184,6 +186,7 @@ impl Setup {
             by_session: shares(Attribute::Session),
             by_class: shares(Attribute::Class),
             class_names: class_names(&config),
+            lists_classes: traits::lists_classes(&config.policy),
             config,
         }
     }
