@@ -10,12 +10,10 @@
 
 mod tape;
 
-use std::ops::Range;
-
 use self::tape::{Kind, Tape};
 use crate::ask::Ask;
 use crate::route::Route;
-use crate::scan::{BLOB_TEXT_BYTES, Scanner};
+use crate::scan::BLOB_TEXT_BYTES;
 
 /// A part of a prompt's canonical bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +52,15 @@ const BEFORE: [&str; 12] = [
     "suffix",
 ];
 
+/// Where a member has another value than this, engines compute all of a prompt again, whatever is cached: log probabilities
+/// of the prompt (vLLM), and llama.cpp's switch.
+const COMPUTED_AGAIN_UNLESS: [(&str, &[u8]); 3] =
+    [("prompt_logprobs", b"null"), ("echo", b"false"), ("cache_prompt", b"true")];
+
 impl Ask {
     /// Gives the prompt's canonical bytes to `each`, in order, in pieces whose boundaries mean nothing. False where there is nothing that can
-    /// be told: embeddings, token counts, and bodies of more parts than any prompt has.
+    /// be told, so that nothing counts as cached: embeddings, token counts, bodies of more parts than any prompt has, bodies with two
+    /// prompts (the engine may read the other one), and requests for which engines use no cache.
     ///
     /// The model is not among them: it is given to whoever hashes them by the name that is sent upstream.
     ///
@@ -78,10 +82,10 @@ impl Ask {
         };
         let mut tape = Tape::default();
         let mut fields = Vec::new();
-        for name in BEFORE.iter().chain(prompt) {
-            let Some(value) = self.place(body, name) else { continue };
-            match tape.read(body, value.start) {
-                Some(at) => fields.push((*name, at)),
+        let Some(places) = self.prompt_places(body, prompt) else { return false };
+        for (name, start) in places {
+            match tape.read(body, start) {
+                Some(at) => fields.push((name, at)),
                 None => return false,
             }
         }
@@ -97,18 +101,28 @@ impl Ask {
         true
     }
 
-    /// Where the value of a member stands. Of several with one name the last counts, as for most readers.
-    fn place(&self, body: &[u8], name: &str) -> Option<Range<usize>> {
-        if name == "prompt" {
-            return self.places.prompt.clone();
+    /// Where the values of the members begin that make a prompt, in the order of their names. `None` where one stands twice in any
+    /// spelling that some reader may take for the same, and where no cache would be used.
+    fn prompt_places<'n>(&self, body: &[u8], prompt: &[&'n str]) -> Option<Vec<(&'n str, usize)>> {
+        let names: Vec<&'n str> = BEFORE.iter().chain(prompt).copied().collect();
+        let mut starts = vec![None; names.len()];
+        for (number, name) in self.other_members(body) {
+            let value = self.other_value(body, number)?;
+            let is = |known: &str| known.eq_ignore_ascii_case(&name);
+            if COMPUTED_AGAIN_UNLESS.iter().any(|(known, usual)| is(known) && value != *usual) {
+                return None;
+            }
+            let Some(at) = names.iter().position(|known| is(known)) else { continue };
+            let start = self.places.others[number].end - value.len();
+            if starts[at].replace(start).is_some() {
+                return None;
+            }
         }
-        let mut named = self.places.others.iter().rev();
-        let member =
-            named.find(|member| body.get(member.key.inner.clone()) == Some(name.as_bytes()))?;
-        let mut scanner = Scanner::within(body, member.key.inner.end + 1);
-        scanner.take(b':');
-        scanner.peek();
-        Some(scanner.at()..member.end)
+        if let Some(at) = names.iter().position(|name| *name == "prompt") {
+            starts[at] = self.places.prompt.as_ref().map(|value| value.start);
+        }
+        let found = names.into_iter().zip(starts);
+        Some(found.filter_map(|(name, start)| Some((name, start?))).collect())
     }
 }
 

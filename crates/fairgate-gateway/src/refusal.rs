@@ -26,8 +26,8 @@ pub(crate) use self::leases::{
     too_many_leases, unknown_lease, unread_lease,
 };
 pub(crate) use self::rights::{
-    bad_priority, bad_taints, forbidden_class, forbidden_pin, forbidden_priority, forbidden_taint,
-    unknown_worker,
+    bad_priority, bad_taints, classes_of_other_pools, forbidden_class, forbidden_pin,
+    forbidden_priority, forbidden_taint, unknown_worker,
 };
 
 /// Carries the request's id on every response.

@@ -131,21 +131,39 @@ impl Holdings {
         evidence
     }
 
-    /// From `now` on the beginning of this chain is the most recent, as far as there is room.
+    /// Takes back those of these blocks that were last used at `time`. Whoever used one of them later has used all blocks
+    /// before it too, so what stays held of a chain is still its beginning.
+    pub(crate) fn take_back(
+        &mut self,
+        blocks: &[u64],
+        time: u64,
+        changed: &mut impl FnMut(Change),
+    ) {
+        for &block in blocks {
+            if let Some(at) = self.find(block)
+                && self.nodes[at as usize].touched == time
+            {
+                self.remove(at, changed);
+            }
+        }
+    }
+
+    /// From `now` on the beginning of this chain is the most recent, as far as there is room. Says how many of its blocks were
+    /// held before.
     pub(crate) fn touch(
         &mut self,
         blocks: &[u64],
         now: u64,
         how: Use,
         changed: &mut impl FnMut(Change),
-    ) {
+    ) -> usize {
         let blocks = &blocks[..blocks.len().min(self.capacity)];
         let mut last = NONE;
         for (number, &block) in blocks.iter().enumerate() {
             let known = self.find(block);
             let Some(at) = known else {
                 self.add(&blocks[number..], last, now, how, changed);
-                return;
+                return number;
             };
             self.unlink(at);
             self.link_after(last, at);
@@ -156,6 +174,7 @@ impl Holdings {
             }
             last = at;
         }
+        blocks.len()
     }
 
     /// Forgets everything that was last used at `time` or before.
@@ -190,7 +209,10 @@ impl Holdings {
     }
 
     fn evict(&mut self, changed: &mut impl FnMut(Change)) {
-        let at = self.oldest;
+        self.remove(self.oldest, changed);
+    }
+
+    fn remove(&mut self, at: u32, changed: &mut impl FnMut(Change)) {
         let block = self.nodes[at as usize].block;
         self.unlink(at);
         if let Ok(entry) = self.by_block.find_entry(block, |&other| other == at) {

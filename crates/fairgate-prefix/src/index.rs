@@ -132,8 +132,22 @@ impl Index {
         let place = self.present(worker)?;
         let state = self.places[place].worker.as_ref()?;
         let (epoch, evidence) = (state.epoch, state.holdings.evidence(chain.blocks()));
-        self.touch(place, chain, Use::Sent);
-        Some(Route { worker, epoch, evidence })
+        let held = self.touch(place, chain, Use::Sent);
+        Some(Route { worker, epoch, sent: self.time, held, evidence })
+    }
+
+    /// The worker did not work on the request, so its cache does not hold the prompt. What it was believed to hold before stays, and
+    /// so does what another request has used since. Who could make the index believe in a prompt that no engine read would have
+    /// long prompts taken for cached ones.
+    pub fn refused(&mut self, route: &Route, chain: &Chain) {
+        let Some(place) = self.present(route.worker) else { return };
+        let Some(state) = self.places[place].worker.as_mut() else { return };
+        if state.epoch != route.epoch {
+            return;
+        }
+        let group = &mut self.groups[place / GROUP];
+        let added = chain.blocks().get(route.held..).unwrap_or_default();
+        state.holdings.take_back(added, route.sent, &mut |change| group.apply(change, bit(place)));
     }
 
     /// The answer came and says that `cached_tokens` of `input_tokens` had been cached when the request arrived. Call it only where the
@@ -173,12 +187,13 @@ impl Index {
         self.states().map(|state| state.holdings.len()).sum()
     }
 
-    fn touch(&mut self, place: usize, chain: &Chain, how: Use) {
+    /// Says how many blocks of the chain were held before.
+    fn touch(&mut self, place: usize, chain: &Chain, how: Use) -> usize {
         self.time += 1;
-        let Some(state) = self.places[place].worker.as_mut() else { return };
+        let Some(state) = self.places[place].worker.as_mut() else { return 0 };
         let group = &mut self.groups[place / GROUP];
         let changed = &mut |change| group.apply(change, bit(place));
-        state.holdings.touch(chain.blocks(), self.time, how, changed);
+        state.holdings.touch(chain.blocks(), self.time, how, changed)
     }
 
     /// Divides the bound among the workers: what each states, or its part where that is more in all than the bound.

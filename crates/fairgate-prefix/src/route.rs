@@ -3,13 +3,17 @@
 use crate::index::Worker;
 
 /// Made by [`Index::routed`](crate::Index::routed), given back to [`Index::observed`](crate::Index::observed) when the answer says how
-/// much was cached. Drop it where the answer never says.
+/// much was cached, or to [`Index::refused`](crate::Index::refused) where the worker did not work on the request. Drop it where the
+/// answer never says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "give it to `observed` when the answer reports cached tokens"]
+#[must_use = "give it to `observed` when the answer reports cached tokens, to `refused` when there is none"]
 pub struct Route {
     pub(crate) worker: Worker,
     /// How often the worker had been forgotten by then.
     pub(crate) epoch: u64,
+    /// When it was sent, and how many blocks of the chain the worker was believed to hold before.
+    pub(crate) sent: u64,
+    pub(crate) held: usize,
     pub(crate) evidence: Vec<Evidence>,
 }
 
@@ -53,7 +57,7 @@ mod tests {
     fn only_what_is_clearly_missing_contradicts() {
         let part = |end, confirmed| Evidence { end, confirmed };
         let evidence = vec![part(10, 70), part(40, 50), part(80, 20)];
-        let route = Route { worker: Worker::default(), epoch: 0, evidence };
+        let route = Route { worker: Worker::default(), epoch: 0, sent: 0, held: 80, evidence };
         assert_eq!([80, 75, 70].map(|cached| route.contradicted(cached)), [None; 3]);
         assert_eq!(route.contradicted(69), Some(20));
         assert_eq!(route.contradicted(39), Some(50));

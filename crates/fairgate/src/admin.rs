@@ -6,9 +6,11 @@ mod client;
 mod directory;
 mod keys;
 mod limits;
+mod live;
+mod pools;
+mod reload;
 mod request;
 mod show;
-mod watch;
 mod workers;
 
 use std::io::Write;
@@ -27,9 +29,11 @@ pub(crate) use budgets::{HostedCommand, PriceCommand};
 pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
 pub(crate) use keys::KeyCommand;
+pub(crate) use live::LiveArgs;
+pub(crate) use pools::PoolCommand;
+pub(crate) use reload::ReloadArgs;
 pub(crate) use request::RequestArgs;
 pub(crate) use show::UsageArgs;
-pub(crate) use watch::{LiveArgs, PoolCommand, ReloadArgs};
 pub(crate) use workers::WorkerCommand;
 
 /// Where the gateway is, and how the answer is told.

@@ -1,7 +1,7 @@
 //! What a request's budgets say: whether anything is left, what it could use at most, that this is reserved for it, and whether
 //! there is room for it on hosted workers.
 
-use fairgate_config::HostedOverBudget;
+use fairgate_config::{HostedOverBudget, UpstreamConfig};
 use fairgate_dialect::Usage;
 use fairgate_money::TokenCounts;
 use fairgate_store::{
@@ -116,7 +116,7 @@ fn reservation(
         let workers = setup.workers.iter().map(|worker| &worker.upstream.config);
         let upstreams: Vec<&str> = workers
             .filter(|upstream| (upstream.tier > 0) == hosted)
-            .map(|upstream| &*upstream.name)
+            .map(UpstreamConfig::name_in_file)
             .collect();
         let counts = TokenCounts { input: most.input, cached: 0, output: most.output };
         config.prices.most(&counted.ask.model, upstreams, at, counts)

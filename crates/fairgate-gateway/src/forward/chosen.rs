@@ -47,7 +47,7 @@ pub(super) fn chosen(
 ) -> Result<Chosen, Refusal> {
     let hints = ask.hints(body)?;
     let named_class = first_named(headers, [&CLASS, &DYNAMO_CLASS])?;
-    let class = class(rights, &setup.class_names, setup.config.classes.is_some(), named_class)?;
+    let class = class(rights, Offered::by(setup), named_class)?;
     let priority = stated_priority(headers)?.or(hints.priority);
     let taints = match headers.contains_key(&REQUIRES) {
         true => required_taints(headers)?,
@@ -68,33 +68,59 @@ pub(super) fn stated(
     class_named: Option<Box<str>>,
     priority: i64,
 ) -> Result<Chosen, Refusal> {
-    let of_file = setup.config.classes.is_some();
-    let class = class(rights, &setup.class_names, of_file, class_named)?;
+    let class = class(rights, Offered::by(setup), class_named)?;
     let priority = checked_priority(rights, priority, "priority")?;
     Ok(Chosen { class, priority, ..Chosen::default() })
 }
 
+/// The classes and families of a pool's policy.
+#[derive(Clone, Copy)]
+struct Offered<'a> {
+    names: &'a [Box<str>],
+    /// Whether every other name would stand for the policy's default. Else each name is a class of its own.
+    are_all: bool,
+    /// Whether they are those of a policy file.
+    of_file: bool,
+}
+
+impl<'a> Offered<'a> {
+    fn by(setup: &'a Setup) -> Self {
+        Self {
+            names: &setup.class_names,
+            are_all: setup.lists_classes,
+            of_file: setup.config.classes.is_some(),
+        }
+    }
+}
+
 /// The class or family that a request goes by: the one that it names, if the key may use it; else the first of the key's
-/// list; else none, which is the policy's default. `of_policy` is what the pool's policy has. With a policy file (`of_file`)
-/// a name that the file does not have stands for the default too, as in Dynamo, if the key has no list.
+/// list that the policy has; else none, which is the policy's default. With a policy file a name that the file does not have
+/// stands for the default too, as in Dynamo, if the key has no list.
+///
+/// A list may have classes of other pools. Here they would stand for the default class, which the key may not be meant to have:
+/// so they count for nothing, and a key that has none of the policy's classes is refused.
 fn class(
     rights: &Rights,
-    of_policy: &[Box<str>],
-    of_file: bool,
+    offered: Offered<'_>,
     named: Option<Box<str>>,
 ) -> Result<Option<Box<str>>, Refusal> {
-    let list = rights.classes.as_deref();
-    let Some(name) = named else {
-        return Ok(list.and_then(<[String]>::first).map(|first| first.as_str().into()));
+    let of_policy = offered.names.iter().map(|class| &**class);
+    let Some(list) = rights.classes.as_deref() else {
+        let Some(name) = named else { return Ok(None) };
+        let allowed: Vec<&str> = of_policy.collect();
+        return match allowed.contains(&&*name) {
+            true => Ok(Some(name)),
+            false if offered.of_file => Ok(None),
+            false => Err(refusal::forbidden_class(&name, &allowed)),
+        };
     };
-    let allowed: Vec<&str> = match list {
-        Some(list) => list.iter().map(String::as_str).collect(),
-        None => of_policy.iter().map(|class| &**class).collect(),
-    };
-    match allowed.contains(&&*name) {
-        true => Ok(Some(name)),
-        false if of_file && list.is_none() => Ok(None),
-        false => Err(refusal::forbidden_class(&name, &allowed)),
+    let is_here = |name: &&str| !offered.are_all || of_policy.clone().any(|class| class == *name);
+    let allowed: Vec<&str> = list.iter().map(String::as_str).filter(is_here).collect();
+    match named {
+        _ if allowed.is_empty() && !list.is_empty() => Err(refusal::classes_of_other_pools(list)),
+        None => Ok(allowed.first().map(|first| Box::from(*first))),
+        Some(name) if allowed.contains(&&*name) => Ok(Some(name)),
+        Some(name) => Err(refusal::forbidden_class(&name, &allowed)),
     }
 }
 
@@ -188,12 +214,13 @@ mod tests {
     #[test]
     fn a_class_is_one_of_the_keys_or_of_the_policys() {
         let policy: Vec<Box<str>> = vec!["chat".into(), "batch".into()];
+        let offered = |are_all, of_file| Offered { names: &policy, are_all, of_file };
         let listed = |names: &[&str]| Rights {
             classes: Some(names.iter().map(|&name| name.into()).collect()),
             ..Rights::default()
         };
         let ask = |rights: &Rights, name: Option<&str>| {
-            code(class(rights, &policy, false, name.map(Into::into)))
+            code(class(rights, offered(true, false), name.map(Into::into)))
                 .map(|class| class.map(String::from).unwrap_or_default())
         };
         let forbidden = Err("class_not_allowed");
@@ -201,10 +228,19 @@ mod tests {
         assert_eq!(ask(&all, None), Ok(String::new()));
         assert_eq!(ask(&all, Some("batch")), Ok("batch".into()));
         assert_eq!(ask(&all, Some("premium")), forbidden);
-        assert_eq!(code(class(&all, &policy, true, Some("premium".into()))), Ok(None));
-        let batch = listed(&["batch", "elsewhere"]);
+        assert_eq!(code(class(&all, offered(true, true), Some("premium".into()))), Ok(None));
+        let batch = listed(&["elsewhere", "batch"]);
         assert_eq!(ask(&batch, None), Ok("batch".into()));
-        assert_eq!(ask(&batch, Some("elsewhere")), Ok("elsewhere".into()));
+        assert_eq!(ask(&batch, Some("elsewhere")), forbidden);
+        let foreign = listed(&["elsewhere"]);
+        assert_eq!(ask(&foreign, None), forbidden);
+        assert_eq!(ask(&foreign, Some("elsewhere")), forbidden);
+        // Where the policy makes a class of every name, the key's list says which.
+        let open =
+            |name: Option<&str>| code(class(&foreign, offered(false, false), name.map(Into::into)));
+        assert_eq!(open(None), Ok(Some("elsewhere".into())));
+        assert_eq!(open(Some("elsewhere")), Ok(Some("elsewhere".into())));
+        assert_eq!(open(Some("chat")), Err("class_not_allowed"));
         assert_eq!(ask(&batch, Some("chat")), forbidden);
         assert_eq!(ask(&listed(&[]), None), Ok(String::new()));
         assert_eq!(ask(&listed(&[]), Some("chat")), forbidden);

@@ -61,7 +61,8 @@ pub(super) fn most_cached(
     let may_take = |name: &str| {
         setup.worker(name).is_some_and(|worker| {
             let taints = &worker.upstream.config.taints;
-            worker.upstream.speaks(dialect)
+            !worker.is_drained
+                && worker.upstream.speaks(dialect)
                 && chosen.pin.as_ref().is_none_or(|pin| *pin.worker == *name)
                 && chosen.requires.iter().all(|taint| taints.iter().any(|it| **it == **taint))
         })

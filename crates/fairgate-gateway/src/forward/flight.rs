@@ -194,13 +194,20 @@ impl Flight {
         flown
     }
 
-    /// Learns from what the answer says was cached of its prompt, where it does.
+    /// Learns from what the answer says was cached of its prompt, where it does. Where no good answer has begun, the prompt
+    /// may never have been read.
     fn learn_cached(&self, Accepted { terms, .. }: &Accepted) {
-        let Some(meter) = self.meter.as_ref().filter(|meter| meter.says_cached()) else { return };
-        let Usage { input, cached, .. } = meter.measured().usage;
-        self.worker.hits.count(input, cached, terms.cached_on(&self.worker.upstream.name));
-        if let (Some(prompt), Some(prefix)) = (&self.prompt, &terms.prefix) {
-            prompt.answered(prefix, input, cached);
+        let prompt = self.prompt.as_ref().zip(terms.prefix.as_deref());
+        match (&self.meter, prompt) {
+            (None, Some((prompt, prefix))) => prompt.refused(prefix),
+            (Some(meter), _) if meter.says_cached() => {
+                let Usage { input, cached, .. } = meter.measured().usage;
+                self.worker.hits.count(input, cached, terms.cached_on(&self.worker.upstream.name));
+                if let Some((prompt, prefix)) = prompt {
+                    prompt.answered(prefix, input, cached);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct Setup {
     pub(crate) by_class: bool,
     /// The classes and families that a request may name, sorted.
     pub(crate) class_names: Vec<Box<str>>,
+    /// Whether a name that is none of these stands for the policy's default class.
+    pub(crate) lists_classes: bool,
     /// Whether any of its workers has a provider with limits behind it.
     pub(crate) is_hosted: bool,
     /// Whether any of its workers is of a higher tier than its own ones.
@@ -184,6 +186,7 @@ impl Setup {
             by_session: shares(Attribute::Session),
             by_class: shares(Attribute::Class),
             class_names: class_names(&config),
+            lists_classes: traits::lists_classes(&config.policy),
             config,
         }
     }
@@ -268,6 +271,12 @@ impl PoolHandle {
 }
 
 impl Worker {
+    /// Whether requests for it go to the same address as for the other. At another one there is another cache.
+    pub(super) fn is_where(&self, other: &Self) -> bool {
+        let (here, there) = (&self.upstream.config, &other.upstream.config);
+        (&here.url, here.connect_to) == (&there.url, there.connect_to)
+    }
+
     /// Whether it is used only when no own worker has room.
     fn is_hosted_tier(&self) -> bool {
         self.upstream.config.tier > 0

@@ -13,6 +13,7 @@ use fairgate_core::units::Tokens;
 use fairgate_dialect::{Ask, Piece, Route};
 use fairgate_prefix::{Chain, ChainBuilder, Identity, Index, SecretKey};
 
+use super::handle::Worker;
 use super::sessions::Sessions;
 use crate::upstream::EngineHook;
 
@@ -60,6 +61,11 @@ impl SentPrompt {
         let index = &mut self.index.known().index;
         index.observed(&self.route, &prefix.chain, input_tokens, cached_tokens);
     }
+
+    /// The worker did not answer it, or refused it.
+    pub(crate) fn refused(&self, prefix: &Prefix) {
+        self.index.known().index.refused(&self.route, &prefix.chain);
+    }
 }
 
 /// What the workers' caches are believed to hold: by an index of prefixes, by sessions, or by nobody. A reload may switch
@@ -88,11 +94,7 @@ impl Caches {
     }
 
     /// From now on the pool is configured so and has these workers. An index that stays as it is keeps what it knows.
-    pub(super) fn employ<'a>(
-        &self,
-        config: &PoolConfig,
-        workers: impl Iterator<Item = &'a Arc<str>> + Clone,
-    ) {
+    pub(super) fn employ(&self, config: &PoolConfig, workers: &[Arc<Worker>]) {
         let PoolConfig { prefix_index, sticky_sessions, .. } = config;
         if self.index.load().as_ref().map(|index| index.config) != *prefix_index {
             self.index.store(prefix_index.map(|config| Arc::new(Prefixes::new(config))));
@@ -101,10 +103,10 @@ impl Caches {
             self.sessions.store(sticky_sessions.then(Arc::default));
         }
         if let Some(index) = self.index() {
-            index.employ(workers.clone());
+            index.employ(workers);
         }
         if let Some(sessions) = self.sessions() {
-            sessions.employ(workers);
+            sessions.employ(workers.iter().map(|worker| &worker.upstream.name));
         }
     }
 }
@@ -136,8 +138,8 @@ impl Prefixes {
     }
 
     /// From now on these are the pool's workers. What is known of those that stay is kept.
-    pub(super) fn employ<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
-        let names: HashSet<&Arc<str>> = names.collect();
+    fn employ(&self, workers: &[Arc<Worker>]) {
+        let names: HashSet<&Arc<str>> = workers.iter().map(|it| &it.upstream.name).collect();
         let known = &mut *self.known();
         known.workers.retain(|name, worker| {
             let stays = names.contains(name);
@@ -146,9 +148,13 @@ impl Prefixes {
             }
             stays
         });
-        for name in names {
-            let (index, cache_tokens) = (&mut known.index, known.cache_tokens);
-            known.workers.entry(name.clone()).or_insert_with(|| index.add(cache_tokens));
+        for Worker { upstream, .. } in workers.iter().map(|worker| &**worker) {
+            let (index, default) = (&mut known.index, known.cache_tokens);
+            known.workers.entry(upstream.name.clone()).or_insert_with(|| {
+                // An engine tells the size of its cache only when that is news.
+                let reading = upstream.engine.sight().reading;
+                index.add(reading.and_then(|reading| reading.cache_tokens).unwrap_or(default))
+            });
         }
     }
 

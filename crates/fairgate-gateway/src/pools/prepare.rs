@@ -264,14 +264,15 @@ impl Pools {
     }
 }
 
-/// The account that an upstream draws on: the one that it names, or one of its own; none where it is not hosted.
+/// The account that an upstream draws on: the one that it names, or one of its own; none where it is not hosted. Workers that
+/// were made from an upstream have its credential, and so draw on its account.
 fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
     let QuotaConfig { account, .. } = &upstream.quota;
     match account {
         Some(account) => Some(account.as_str().into()),
         // No account can be called so.
         None => (upstream.quota.is_hosted() || upstream.is_leased)
-            .then(|| format!("upstream {}", upstream.name).into()),
+            .then(|| format!("upstream {}", upstream.name_in_file()).into()),
     }
 }
 
@@ -314,7 +315,7 @@ async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHand
     let reporter = Arc::new(Reporter::start(gate.clone(), &config));
     reporter.employ(&workers, &config);
     let caches = Arc::new(Caches::default());
-    caches.employ(&config, workers.iter().map(|worker| &worker.upstream.name));
+    caches.employ(&config, &workers);
     if workers.is_empty() {
         name_a_worker(&gate).await;
     }
@@ -390,8 +391,11 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, workers: Workers<'_>,
         .collect();
     leaving.iter().for_each(|worker| pool.reporter.departs(worker));
     pool.reporter.employ(&next.workers, &next.config);
-    let names = next.workers.iter().map(|worker| &worker.upstream.name);
-    pool.caches.employ(&next.config, names);
+    pool.caches.employ(&next.config, &next.workers);
+    let moved = next.workers.iter().filter(|worker| {
+        old.worker(&worker.upstream.name).is_some_and(|before| !before.is_where(worker))
+    });
+    moved.for_each(|worker| pool.caches.forget(&worker.upstream.name));
     // What was being told of the workers from before is told by then, so that nobody comes back who is gone.
     pool.reporter.pause().await;
     for worker in &next.workers {

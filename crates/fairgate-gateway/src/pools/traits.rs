@@ -52,6 +52,15 @@ pub(super) fn class_of(policy: &Policy, named: Option<&str>) -> Option<Arc<str>>
     first_by(policy.root(), Attribute::Class).map(|node| flow_of(node, named).into())
 }
 
+/// Whether the node that a request's class is for lists its classes, so that any other name stands for the default.
+pub(super) fn lists_classes(policy: &Policy) -> bool {
+    first_by(policy.root(), Attribute::Class).is_some_and(|node| match node {
+        Node::Drr(_) => true,
+        Node::Share(share) => !share.classes.is_empty(),
+        Node::Load(_) => false,
+    })
+}
+
 fn first_by(node: &Node, by: Attribute) -> Option<&Node> {
     if node.by() == by {
         Some(node)
@@ -87,6 +96,7 @@ mod tests {
         assert_eq!(class_names(&tree), ["a".into()]);
         let open = policy(r#"{"share":{"by":"class","weights":{"b":2},"caps":{"a":1,"b":1}}}"#);
         assert_eq!(class_names(&open), ["a".into(), "b".into()]);
+        assert!(lists_classes(&tree) && !lists_classes(&open));
         assert!(class_names(&policy(r#"{"share":{"by":"tenant","weights":{"b":2}}}"#)).is_empty());
         let classes = policy(
             r#"{"share":{"by":"class","classes":[

@@ -36,6 +36,17 @@ pub(crate) fn forbidden_class(class: &str, allowed: &[&str]) -> Refusal {
     forbidden("class_not_allowed", message)
 }
 
+/// None of the classes that a key may use is one of the pool's.
+pub(crate) fn classes_of_other_pools(list: &[String]) -> Refusal {
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    let message = format!(
+        "This key may use the classes {}, and the pool of this model has none of them. Have a class of this pool added to the \
+         key, or ask for another model.",
+        listed(&list)
+    );
+    forbidden("class_not_allowed", message)
+}
+
 pub(crate) fn forbidden_priority(asked: i64, most: i64) -> Refusal {
     let message = format!(
         "This key may ask for priorities up to {most}, and the request asks for {asked}. Leave it out, lower it, or have \

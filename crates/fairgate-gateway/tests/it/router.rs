@@ -1,6 +1,9 @@
 //! The router: prompts go where their prefix is cached, classes follow from what is not, and what a worker held goes with its
 //! process.
 
+mod replayed;
+mod uncached;
+
 use std::path::Path;
 use std::time::Duration;
 

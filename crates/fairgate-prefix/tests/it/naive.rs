@@ -32,6 +32,9 @@ pub(crate) struct NaiveRoute {
     restarts: usize,
     /// For each of the first blocks, when an answer last confirmed it.
     confirmed: Vec<u64>,
+    /// What was held of anything before.
+    held: Vec<Prefix>,
+    sent: u64,
 }
 
 impl NaiveIndex {
@@ -76,9 +79,21 @@ impl NaiveIndex {
         let worker = self.worker(name)?;
         let find = |end: usize| worker.held.iter().find(|block| block.prefix == prompt[..end]);
         let confirmed = (1..=prompt.len()).map_while(|end| find(end)?.confirmed).collect();
-        let route = NaiveRoute { worker: name, restarts: worker.restarts, confirmed };
+        let held = worker.held.iter().map(|block| block.prefix.clone()).collect();
+        let restarts = worker.restarts;
         self.touch(name, prompt, false);
-        Some(route)
+        Some(NaiveRoute { worker: name, restarts, confirmed, held, sent: self.time })
+    }
+
+    pub(crate) fn refused(&mut self, route: &NaiveRoute, prompt: &[u8]) {
+        let Some(worker) = self.worker(route.worker) else { return };
+        if worker.restarts == route.restarts {
+            worker.held.retain(|block| {
+                let is_new =
+                    prompt.starts_with(&block.prefix) && !route.held.contains(&block.prefix);
+                !is_new || block.touched != route.sent
+            });
+        }
     }
 
     pub(crate) fn observed(&mut self, route: &NaiveRoute, prompt: &[u8], cached_blocks: usize) {

@@ -82,7 +82,13 @@ impl Both {
                     _ => panic!("one of them knows worker {name}, the other does not"),
                 }
             }
-            23.. if !self.in_flight.is_empty() => {
+            23..=26 if !self.in_flight.is_empty() => {
+                let refused = self.number(self.in_flight.len());
+                let (route, naive, prompt) = self.in_flight.swap_remove(refused);
+                self.index.refused(&route, &chain(&prompt));
+                self.naive.refused(&naive, &prompt);
+            }
+            27.. if !self.in_flight.is_empty() => {
                 let answered = self.number(self.in_flight.len());
                 let (route, naive, prompt) = self.in_flight.swap_remove(answered);
                 let cached = self.number(prompt.len() + 1);

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::watch::{hit_rate, state};
+use super::pools::{hit_rate, state};
 use super::{Common, escaped, text};
 use crate::table::{Cell, Table};
 

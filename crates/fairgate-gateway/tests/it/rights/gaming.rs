@@ -136,3 +136,31 @@ async fn who_claims_another_class_gets_nothing_for_it() {
     house.close().await;
     sim.stop().await;
 }
+
+/// A key's list may have classes of other pools: in this one they are no way to the default class.
+#[tokio::test]
+async fn a_class_of_another_pool_opens_no_class_of_this_one() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].policy = parse_policy(CLASSES).unwrap();
+    })
+    .await;
+    let key = house.key("acme", Limits::default(), &["elsewhere", "batch"]).await;
+    let ask = async |key: &str, named: Option<&str>| {
+        let mut question = post(CHAT, &chat("x")).key(key);
+        if let Some(name) = named {
+            question = question.header("x-fairgate-class", name);
+        }
+        question.ask(house.gateway.addr()).await
+    };
+    assert_eq!(ask(&key, None).await.status, StatusCode::OK);
+    let row = house.rows().await.pop().unwrap();
+    assert_eq!(row.class.as_deref(), Some("batch"), "the first of its list that the pool has");
+    let named = ask(&key, Some("elsewhere")).await;
+    assert_eq!((named.status, named.code()), (StatusCode::FORBIDDEN, "class_not_allowed".into()));
+    let foreign = house.key("acme", Limits::default(), &["elsewhere"]).await;
+    let answer = ask(&foreign, None).await;
+    assert_eq!((answer.status, answer.code()), (StatusCode::FORBIDDEN, "class_not_allowed".into()));
+    house.close().await;
+    sim.stop().await;
+}

@@ -1,72 +1,17 @@
-//! What happens now: pools, live shares, and the configuration.
+//! The live view as text: classes, flows and providers of each pool.
 
-use std::io::{self, IsTerminal, Write};
-use std::thread;
-use std::time::Duration;
+use std::io::Write;
 
 use anyhow::Result;
-use clap::{Args, Subcommand, ValueEnum};
 use fairgate_money::MicroUnits;
-use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::audit::to_the_second;
-use super::{Common, escaped, span, text};
-use crate::output::Output;
+use super::super::pools::{rate, state};
+use super::super::{span, text};
 use crate::table::{Cell, Table};
 
-/// Show who has what of each pool: what each got beside what it was due, and whether the difference is within its bound.
-#[derive(Debug, Args)]
-pub(crate) struct LiveArgs {
-    #[command(flatten)]
-    common: Common,
-    /// This pool only.
-    #[arg(long)]
-    pool: Option<String>,
-    /// Show it again every so many seconds, until interrupted: in place on a terminal, and with --json as one object a
-    /// line.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    every: Option<u64>,
-}
-
-impl LiveArgs {
-    pub(crate) fn run(&self) -> Result<()> {
-        let client = self.common.client()?;
-        let of = self.pool.as_ref().map(|pool| format!("?pool={}", escaped(pool)));
-        let path = format!("/api/v1/fairshare/live{}", of.unwrap_or_default());
-        let Some(seconds) = self.every else {
-            let live = client.get(&path)?;
-            return if self.common.json { self.common.say(&live, "") } else { put(&told(&live)?) };
-        };
-        let on_terminal = io::stdout().is_terminal();
-        loop {
-            let live = client.get(&path)?;
-            put(&match (self.common.json, on_terminal) {
-                (true, _) => format!("{live}\n"),
-                (false, false) => told(&live)?,
-                (false, true) => {
-                    let at = to_the_second(&text(&live, "at"));
-                    redrawn(&format!("{at}, every {seconds} s\n\n{}", told(&live)?))
-                }
-            })?;
-            thread::sleep(Duration::from_secs(seconds));
-        }
-    }
-}
-
-fn put(text: &str) -> Result<()> {
-    let mut out = Output::stdout();
-    write!(out, "{text}")?;
-    Ok(out.flush()?)
-}
-
-/// A text over what a terminal shows: from its top, each line to its end, and nothing below.
-fn redrawn(text: &str) -> String {
-    format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
-}
-
 /// All pools with their flows.
-fn told(live: &Value) -> Result<String> {
+pub(super) fn told(live: &Value) -> Result<String> {
     let mut out = Vec::new();
     if let Some(line) = ledger(&live["ledger"]) {
         writeln!(out, "{line}\n")?;
@@ -270,161 +215,10 @@ fn providers(pool: &Value) -> Vec<String> {
     told.collect()
 }
 
-/// Pools: how they stand, and holding a flow.
-#[derive(Debug, Args)]
-pub(crate) struct PoolCommand {
-    #[command(flatten)]
-    common: Common,
-    #[command(subcommand)]
-    action: PoolAction,
-}
-
-#[derive(Debug, Subcommand)]
-enum PoolAction {
-    /// List all pools and their workers.
-    List,
-    /// Stop a flow from dispatching; what it has queued and earned stays.
-    Hold(FlowArgs),
-    /// Let a held flow go on.
-    Resume(FlowArgs),
-}
-
-#[derive(Debug, Args)]
-struct FlowArgs {
-    /// The pool.
-    pool: String,
-    /// By what the flow is named.
-    #[arg(value_enum)]
-    by: FlowBy,
-    /// The flow's name; a key's id.
-    flow: String,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FlowBy {
-    Group,
-    Tenant,
-    Key,
-    Class,
-    Agent,
-    Session,
-}
-
-impl PoolCommand {
-    pub(crate) fn run(&self) -> Result<()> {
-        let client = self.common.client()?;
-        let act = |flow: &FlowArgs, action: &str, words: &str| {
-            let by = flow.by.to_possible_value().map(|by| by.get_name().to_owned());
-            let body = json!({"by": by, "flow": flow.flow});
-            let path = format!("/api/v1/pools/{}/{action}", escaped(&flow.pool));
-            let answer = client.send(Method::POST, &path, Some(&body))?;
-            self.common.say(&answer, &format!("{} {words} in pool {}", flow.flow, flow.pool))
-        };
-        match &self.action {
-            PoolAction::List => {
-                let pools = client.get("/api/v1/pools")?;
-                self.common.tell(&pools["items"], workers)
-            }
-            PoolAction::Hold(flow) => act(flow, "hold", "is held"),
-            PoolAction::Resume(flow) => act(flow, "resume", "goes on"),
-        }
-    }
-}
-
-fn workers(pools: &Value) -> Table {
-    let headings = vec![
-        "pool",
-        "models",
-        "worker",
-        "state",
-        "in flight",
-        "slots",
-        "tier",
-        "hits",
-        "expected",
-        "waiting",
-        "requests/min",
-        "tokens/min",
-    ];
-    let mut table = Table::new(headings);
-    for pool in pools.as_array().into_iter().flatten() {
-        for worker in pool["workers"].as_array().into_iter().flatten() {
-            table.row(vec![
-                Cell::Text(text(pool, "name")),
-                Cell::Text(text(pool, "models")),
-                Cell::Text(text(worker, "name")),
-                Cell::Text(state(worker)),
-                Cell::Number(text(worker, "in_flight")),
-                Cell::Number(text(worker, "slots")),
-                Cell::Number(text(worker, "tier")),
-                Cell::Number(hit_rate(worker, "cached_tokens")),
-                Cell::Number(hit_rate(worker, "expected_tokens")),
-                Cell::Number(text(pool, "queued")),
-                Cell::Number(rate(worker, "requests")),
-                Cell::Number(rate(worker, "tokens")),
-            ]);
-        }
-    }
-    table
-}
-
-/// A worker's state; for how long it is paused, why it is out or not up.
-pub(super) fn state(worker: &Value) -> String {
-    let (state, quota) = (text(worker, "state"), &worker["quota"]);
-    match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
-        (Some(reason), _) => format!("{state}: {reason}"),
-        (None, Some(ms)) => format!("{state} for {:.1} s", Duration::from_millis(ms).as_secs_f64()),
-        (None, None) => match worker["reason"].as_str() {
-            Some(reason) => format!("{state}: {reason}"),
-            None => state,
-        },
-    }
-}
-
-/// The part of a worker's input tokens that was cached as its answers say, or that the gateway expected to be cached.
-pub(super) fn hit_rate(worker: &Value, which: &str) -> String {
-    let cache = &worker["cache"];
-    match (cache["input_tokens"].as_u64(), cache[which].as_u64()) {
-        (Some(input), Some(cached)) if input > 0 => {
-            let part = u128::from(cached) * 1000 / u128::from(input);
-            format!("{}.{} %", part / 10, part % 10)
-        }
-        _ => "–".to_owned(),
-    }
-}
-
-/// A rate of a worker's account, and where it is from.
-fn rate(worker: &Value, what: &str) -> String {
-    let quota = &worker["quota"];
-    match (quota[format!("{what}_per_minute")].as_u64(), quota[format!("{what}_from")].as_str()) {
-        (Some(rate), Some(from)) => format!("{rate} ({from})"),
-        _ => "–".to_owned(),
-    }
-}
-
-/// Have the gateway read its configuration file again. A file with an error in it changes nothing.
-#[derive(Debug, Args)]
-pub(crate) struct ReloadArgs {
-    #[command(flatten)]
-    common: Common,
-}
-
-impl ReloadArgs {
-    pub(crate) fn run(&self) -> Result<()> {
-        let client = self.common.client()?;
-        let done = client.send(Method::POST, "/api/v1/config/reload", None)?;
-        let changes = done["changes"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let changes: Vec<&str> = changes.collect();
-        let words = match changes[..] {
-            [] => "nothing has changed".to_owned(),
-            _ => changes.join("\n"),
-        };
-        self.common.say(&done, &words)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -495,10 +289,5 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
         assert_eq!(told(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");
         let both = "ledger: 20000 rows are not in the database yet; 3 answers were given out without a row\n\n";
         assert_eq!(told(20_000, 3), both);
-    }
-
-    #[test]
-    fn what_is_redrawn_leaves_nothing_of_what_was() {
-        assert_eq!(redrawn("a\nb\n"), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
     }
 }

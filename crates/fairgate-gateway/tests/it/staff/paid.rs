@@ -1,0 +1,56 @@
+//! Workers that are made from a hosted upstream: they have its credential, so they draw on its account and cost what it costs.
+
+use fairgate_config::QuotaConfig;
+use fairgate_money::{Currency, MicroUnits, Price, Prices, Rates};
+use fairgate_store::{Budget, BudgetTier, Limits, Period, Unit};
+
+use super::*;
+use crate::hosted::hosted;
+
+/// The provider counts what both send together.
+#[tokio::test]
+async fn a_worker_like_a_hosted_one_draws_on_its_account() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        let quota = QuotaConfig { account: None, requests_per_minute: Some(1200), ..hosted() };
+        config.upstreams[0].quota = quota;
+    })
+    .await;
+    assert_eq!(add(&house, "b", &sim.url()).await.status, StatusCode::CREATED);
+    let accounts: Vec<String> =
+        views(&house.gateway).into_iter().map(|worker| worker.quota.unwrap().account).collect();
+    assert_eq!(accounts, ["upstream sim", "upstream sim"]);
+    house.close().await;
+    sim.stop().await;
+}
+
+/// A price for the upstream is a price for the worker, when money is reserved as when it is spent.
+#[tokio::test]
+async fn a_worker_like_a_priced_one_is_paid_for_in_advance() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        let rates = Rates { request: MicroUnits::parse("0.01").unwrap(), ..Rates::default() };
+        let usd = Currency::parse("USD").unwrap();
+        config.prices = Prices::new(vec![Price::new("sim", Some("sim"), usd, rates, None)]);
+    })
+    .await;
+    add(&house, "b", &sim.url()).await;
+    turn(&house, "sim", "drain").await;
+    let budget =
+        Budget { period: Period::Day, unit: Unit::Money, tier: BudgetTier::Any, amount: 15_000 };
+    let limits = Limits { budgets: vec![budget], ..Limits::default() };
+    let payer = house.tenant("payer", limits).await;
+    let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
+    let question = || post(CHAT, &body).key(&payer).ask(house.gateway.addr());
+    // Both may cost 0.01, and 0.015 is there: only one of them may go.
+    let (one, other) = tokio::join!(question(), question());
+    let mut statuses = [one.status.as_u16(), other.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 429]);
+    let rows = house.rows_soon(2).await;
+    let paid: Vec<_> = rows.iter().filter(|row| row.worker.is_some()).collect();
+    assert_eq!(paid.len(), 1);
+    assert_eq!((paid[0].worker.as_deref(), paid[0].money), (Some("b"), MicroUnits(10_000)));
+    house.close().await;
+    sim.stop().await;
+}
