@@ -91,6 +91,20 @@ async def uses() -> str:
     return await kept(3)
 
 
+async def create(prompt: str, *, model: str, timeout: float = 1.0) -> int:
+    return len(prompt)
+
+
+async def through() -> int:
+    call = fairgate.CallOptions("a", timeout=5.0)
+    reveal_type(kept)
+    reveal_type(await scheduler.run(call, create, "hello", model="m", timeout=3.0))
+    await scheduler.run(call, create, "hello", modle="m")
+    reveal_type(await scheduler.wrap(create, "hello", agent_id="a", model="m", timeout=3.0))
+    reveal_type(await fairgate.wrap(len, "hello", agent_id="a"))
+    return await fairgate.run(call, len, "hello")
+
+
 reveal_type(scheduler.snapshot().agents["a"].depth)
 scheduler.slot(5)
 """
@@ -103,5 +117,8 @@ scheduler.slot(5)
         cwd=tmp_path,
     )
     assert 'Revealed type is "float"' in run.stdout
+    assert 'Revealed type is "def (x: int) -> ' in run.stdout, "the signature is seen through the decorator"
+    assert run.stdout.count('Revealed type is "int"') == 3, run.stdout
     errors = [line for line in run.stdout.splitlines() if ": error:" in line]
-    assert len(errors) == 1 and 'expected "str"' in errors[0], run.stdout
+    assert 'Unexpected keyword argument "modle"' in run.stdout, run.stdout
+    assert len(errors) == 2 and 'expected "str"' in errors[-1], run.stdout

@@ -25,6 +25,7 @@ POLICIES: list[dict[str, Any]] = [
     {},
     {"alpha": 0.4, "auto_tune": True, "max_wait_ticks": 5},
     {"policy": "share", "weights": {"a": 300}},
+    {"rates": {"requests": "400/s", "tokens": "40M/min"}, "burst_seconds": 1},
     {"policy": "drr", "weights": {"a": 2000, "b": 500}},
     {"policy": {"share": {"by": "tenant", "inside": {"load": {"by": "agent"}}}}},
     {
@@ -139,6 +140,28 @@ def test_the_native_gate_and_a_replay_decide_the_same(tmp_path: Path, fairgate_b
     assert [line["event"] for line in lines[1:]] == ["submit", "release"] * 3 + ["capacity"]
     assert [line.get("tokens") for line in lines if line.get("event") == "release"] == [10, 0, 2**63]
     assert len(replay(fairgate_binary, journal)) == 3
+
+
+async def test_a_provider_and_calls_that_met_its_limit_are_replayed(tmp_path: Path, fairgate_binary: str) -> None:
+    import httpx
+
+    journal = tmp_path / "journal.jsonl"
+    scheduler = fairgate.Scheduler(2, journal=journal, rates={"requests": "200/s"}, burst_seconds=1)
+    left = [3]
+
+    async def call() -> None:
+        await asyncio.sleep(0)
+        if left[0]:
+            left[0] -= 1
+            error: Any = RuntimeError("refused")
+            error.response = httpx.Response(429, headers={"retry-after-ms": "20"})
+            raise error
+
+    await asyncio.gather(*(scheduler.wrap(call, agent_id=agent) for agent in "abcabc"))
+    scheduler.close()
+    grants = [decision for decision in replay(fairgate_binary, journal) if decision["decision"] == "grant"]
+    assert len(grants) == 6 + 3 and {grant["worker"] for grant in grants} == {"provider"}
+    assert scheduler.snapshot().ticks == 9
 
 
 def test_a_journal_that_cannot_be_begun_is_an_error(tmp_path: Path) -> None:

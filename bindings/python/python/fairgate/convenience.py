@@ -56,14 +56,15 @@ async def run(call: CallOptions, fn: Callable[..., Any], /, *args: Any, **kwargs
     return await get_scheduler().run(call, fn, *args, **kwargs)
 
 
+@overload
 async def wrap(
-    fn: Callable[..., Awaitable[R] | R],
-    /,
-    *args: Any,
-    agent_id: str,
-    weight: float = 1.0,
-    **kwargs: Any,
-) -> R:
+    fn: Callable[..., Awaitable[R]], /, *args: Any, agent_id: str, weight: float = ..., **kwargs: Any
+) -> R: ...
+@overload
+async def wrap(fn: Callable[..., R], /, *args: Any, agent_id: str, weight: float = ..., **kwargs: Any) -> R: ...
+async def wrap(
+    fn: Callable[..., Any], /, *args: Any, agent_id: str, weight: float = 1.0, **kwargs: Any
+) -> Any:
     """Calls ``fn(*args, **kwargs)`` in a slot of the program's scheduler; see :meth:`fairgate.Scheduler.wrap`."""
     return await get_scheduler().wrap(fn, *args, agent_id=agent_id, weight=weight, **kwargs)
 

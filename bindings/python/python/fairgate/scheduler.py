@@ -229,22 +229,23 @@ class Scheduler:
         """
         return await run(call.slot(self), fn, args, kwargs)
 
+    @overload
     async def wrap(
-        self,
-        fn: Callable[..., Awaitable[R] | R],
-        /,
-        *args: Any,
-        agent_id: str,
-        weight: float = 1.0,
-        **kwargs: Any,
-    ) -> R:
+        self, fn: Callable[..., Awaitable[R]], /, *args: Any, agent_id: str, weight: float = ..., **kwargs: Any
+    ) -> R: ...
+    @overload
+    async def wrap(
+        self, fn: Callable[..., R], /, *args: Any, agent_id: str, weight: float = ..., **kwargs: Any
+    ) -> R: ...
+    async def wrap(
+        self, fn: Callable[..., Any], /, *args: Any, agent_id: str, weight: float = 1.0, **kwargs: Any
+    ) -> Any:
         """As :meth:`run`, with ``agent_id`` and ``weight`` among the arguments; all others are the function's own.
 
         The call that loco-agent's users know. Prefer :meth:`run`: it takes all options, and type checkers see the
         function's signature through it.
         """
-        result: R = await run(self.slot(agent_id, weight=weight), fn, args, kwargs)
-        return result
+        return await run(self.slot(agent_id, weight=weight), fn, args, kwargs)
 
     def scheduled(
         self,

@@ -42,32 +42,23 @@ class Slot:
     them at a time.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_around",
-        "_asked_at",
-        "_attributes",
-        "_cost",
-        "_flags",
-        "_gate",
-        "_hooks",
-        "_id",
-        "_input_tokens",
-        "_kept",
-        "_lent",
-        "_metered",
-        "_model",
-        "_output_tokens",
-        "_owner",
-        "_priority",
-        "_retry_seconds",
-        "_state",
-        "_timeout",
-        "_tokens",
-        "_waited_us",
-        "_weight",
-        "agent",
-    )
+    # What most calls leave as it is stands here, so that making a slot is cheap.
+    _state = _NEW
+    _id = 0
+    _owner: object = None
+    _tokens: int | None = None
+    _input_tokens = 0
+    _output_tokens = 0
+    _waited_us = 0
+    # Since when it is on its way, by the clock of `time.monotonic`: noted when it is first refused.
+    _asked_at: float | None = None
+    # Whether leaving the block gives it back, or somebody else will.
+    _kept = True
+    # Whether a call inside the block uses it just now.
+    _lent = False
+    # How often such calls have settled what they used: then nobody need read it from the result.
+    _metered = 0
+    _around: Covers = None
 
     def __init__(
         self,
@@ -83,7 +74,6 @@ class Slot:
         retry_seconds: float,
         hooks: Hooks | None,
     ) -> None:
-        self._state = _NEW
         self._gate = gate
         #: The agent that it is for.
         self.agent = agent
@@ -91,26 +81,11 @@ class Slot:
         self._cost = cost
         self._priority = priority
         self._timeout = timeout
-        self._retry_seconds = retry_seconds
-        self._hooks = hooks
-        # Since when it is on its way, by the clock of `time.monotonic`: noted when it is first refused.
-        self._asked_at: float | None = None
         self._attributes = attributes
         self._flags = _EXPLAIN * explain | _TIMED * (timeout is not None)
         self._model = model
-        self._id = 0
-        self._owner: object = None
-        self._tokens: int | None = None
-        self._input_tokens = 0
-        self._output_tokens = 0
-        self._waited_us = 0
-        # Whether leaving the block gives it back, or somebody else will.
-        self._kept = True
-        # Whether a call inside the block uses it just now.
-        self._lent = False
-        # How often such calls have settled what they used: then nobody need read it from the result.
-        self._metered = 0
-        self._around: Covers = None
+        self._retry_seconds = retry_seconds
+        self._hooks = hooks
 
     # -- in a task ---------------------------------------------------------------------------------------------
 
