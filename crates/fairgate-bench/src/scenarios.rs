@@ -230,7 +230,7 @@ pub(crate) fn cached_workers(workers: usize) -> Scenario {
     const TENANTS: usize = 100;
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = (0..workers).map(|w| worker(w, None)).collect();
-    let names: Vec<Box<str>> = config.workers.iter().map(|worker| worker.name.clone()).collect();
+    let names: Vec<Arc<str>> = config.workers.iter().map(|worker| (&*worker.name).into()).collect();
     let mut rng = Rng::new(1);
     let mut origin = origins(Attribute::Tenant);
     let source = Source::new(move |flow, _| Submit {
