@@ -145,12 +145,19 @@ impl Request {
 
     /// How it asks for a slot, with this priority.
     fn submit(&self, priority: i64) -> Box<Submit> {
-        let mut submit = Box::new(Submit::new(&self.id));
-        submit.id = self.id.clone();
-        submit.attributes = self.attributes.clone();
-        (submit.weight, submit.cost, submit.priority) =
-            (self.weight, Some(Tokens(self.cost)), priority);
-        submit
+        Box::new(Submit {
+            id: self.id.clone(),
+            attributes: self.attributes.clone(),
+            cost: Some(Tokens(self.cost)),
+            priority,
+            weight: self.weight,
+            input: None,
+            cached: Vec::new(),
+            pin: None,
+            allow: None,
+            requires: Vec::new(),
+            quota: None,
+        })
     }
 }
 
@@ -268,7 +275,8 @@ impl<W> Desk<W> {
             Some(texts) => Attributes::of(texts),
             None => its.attributes.clone(),
         };
-        let (id, weight, cost) = (name(number).into(), ask.weight, ask.cost.0);
+        let (weight, cost) = (ask.weight, ask.cost.0);
+        let id = Decimal::of(number).as_str().into();
         let Ask { owner, keeps, timed, .. } = *ask;
         let request = Request {
             number,
@@ -559,7 +567,7 @@ impl<W> Desk<W> {
 
     /// The request of that number, where it is in the pool.
     fn find(&self, number: Number) -> Option<Handle> {
-        self.pool.find(&name(number))
+        self.pool.find(Decimal::of(number).as_str())
     }
 
     fn entry(&self, handle: Handle) -> Option<&Entry<W>> {
@@ -628,7 +636,24 @@ fn unix_now() -> UnixMicros {
     UnixMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// A request's id in the journal.
-pub(crate) fn name(number: Number) -> String {
-    number.to_string()
+/// A number as text, on the stack: a request's id in the journal and in the pool.
+pub(crate) struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    pub(crate) fn of(mut number: Number) -> Self {
+        let (mut digits, mut start) = ([b'0'; 20], 20);
+        while number > 0 || start == 20 {
+            start -= 1;
+            digits[start] += u8::try_from(number % 10).unwrap_or(0);
+            number /= 10;
+        }
+        Self { digits, start }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.digits[self.start..]).unwrap_or_default()
+    }
 }

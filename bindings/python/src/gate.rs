@@ -25,7 +25,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
 use crate::budget::{Period, Terms};
 use crate::deadlock;
-use crate::desk::{Alert, Answer, Ask, Desk, Rates, name};
+use crate::desk::{Alert, Answer, Ask, Decimal, Desk, Rates};
 use crate::journal::Journal;
 use crate::owners::Owner;
 use crate::report;
@@ -353,7 +353,7 @@ impl Gate {
     /// Where a request is, and what it waits for, as JSON; None where it neither waits nor holds a slot.
     fn explain(&self, py: Python<'_>, id: u64) -> PyResult<Option<String>> {
         let pool = self.desk()?.pool_now();
-        Ok(py.detach(|| Some(write_whereabouts(&pool.whereabouts(&name(id))?))))
+        Ok(py.detach(|| Some(write_whereabouts(&pool.whereabouts(Decimal::of(id).as_str())?))))
     }
 
     /// The decision that granted a slot which is held, with its reasons, as JSON, where they were asked for.

@@ -134,6 +134,17 @@ ENDS = {
         slot.release()
         print("done")
     """,
+    "the clock is about to tell the time": """
+        import asyncio, fairgate
+        scheduler = fairgate.Scheduler(5, rates={"requests": "600/s"}, burst_seconds=1)
+        async def call():
+            async with scheduler.slot("a"):
+                pass
+        async def main():
+            await asyncio.gather(*(call() for _ in range(600)))
+        asyncio.run(main())
+        print("done")
+    """,
     "threads outlive the main thread": """
         import threading, fairgate
         scheduler = fairgate.Scheduler(1)

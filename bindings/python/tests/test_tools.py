@@ -117,6 +117,32 @@ async def test_a_package_that_takes_a_client_needs_no_private_name(model: Model)
     assert scheduler.costs()[0].requests == 1
 
 
+async def test_googles_package_is_scheduled_by_a_transport() -> None:
+    genai = pytest.importorskip("google.genai")
+    paths: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        paths.append(request.url.path)
+        body = {
+            "candidates": [{"content": {"role": "model", "parts": [{"text": "yes"}]}, "finishReason": "STOP"}],
+            "usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 3, "thoughtsTokenCount": 2, "totalTokenCount": 12},
+            "modelVersion": "gemini-2.5-pro",
+        }  # fmt: skip
+        return httpx2.Response(200, json=body)
+
+    grants: list[fairgate.Slot] = []
+    scheduler = fairgate.Scheduler(capacity=1, on_grant=grants.append)
+    transport = fairgate.transport.scheduled(httpx2.MockTransport(answer), scheduler, agent="analyst")
+    async with httpx2.AsyncClient(transport=transport) as http:
+        options = genai.types.HttpOptions(httpx_async_client=http)
+        client = genai.Client(api_key="none", http_options=options)
+        response = await client.aio.models.generate_content(model="gemini-2.5-pro", contents="hello")
+    assert response.text == "yes" and paths[0].endswith("models/gemini-2.5-pro:generateContent")
+    (cost,) = scheduler.costs()
+    assert (cost.agent, cost.model, cost.input_tokens, cost.output_tokens) == ("analyst", "gemini-2.5-pro", 7, 5)
+    assert grants[0].weight == 3.0 and idle(scheduler)
+
+
 class Bedrock(BaseHTTPRequestHandler):
     """What Amazon's service answers to Converse."""
 

@@ -5,6 +5,7 @@ It starts with the first alarm, sleeps until the next one, and costs nothing whe
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import itertools
 import logging
@@ -54,9 +55,21 @@ class _Clock:
         self._alarms: list[tuple[float, int, weakref.ref[Gate]]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
+        self._is_over = False
+
+    def stop(self) -> None:
+        """Waits until the thread is out of native code: the interpreter may not end while it is in there."""
+        with self._lock:
+            self._is_over = True
+            self._lock.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def wake(self, due: float, gate: weakref.ref[Gate]) -> None:
         with self._lock:
+            if self._is_over:
+                return
             heapq.heappush(self._alarms, (due, next(self._numbers), gate))
             if self._thread is None:
                 # A daemon: it never keeps a program from ending.
@@ -67,16 +80,21 @@ class _Clock:
 
     def _run(self) -> None:
         while True:
-            gate = self._next()()
+            its = self._next()
+            if its is None:
+                return
+            gate = its()
             if gate is not None:
                 try:
                     gate.tick()
                 except Exception:
                     _log.exception("a scheduler could not be told that time has passed")
 
-    def _next(self) -> weakref.ref[Gate]:
+    def _next(self) -> weakref.ref[Gate] | None:
         with self._lock:
             while True:
+                if self._is_over:
+                    return None
                 now = time.monotonic()
                 if self._alarms and self._alarms[0][0] <= now:
                     return heapq.heappop(self._alarms)[2]
@@ -92,5 +110,10 @@ def _in_child() -> None:
     _clock = _Clock()
 
 
+def _at_exit() -> None:
+    _clock.stop()
+
+
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)

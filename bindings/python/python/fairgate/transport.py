@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
@@ -52,6 +53,10 @@ PATHS = (
     "/api/chat",
     "/api/generate",
 )
+
+
+# Google and Amazon name the model in the path.
+_MODEL_IN_PATH = re.compile(r"/models?/([^/]+?)(?::[a-zA-Z]+|/(?:converse|invoke)[a-z-]*)$")
 
 
 def scheduled(
@@ -110,6 +115,17 @@ class _Answer:
                 headers.get("content-type", ""), headers.get("content-encoding", "").lower()
             )
 
+    def is_read(self, response: Any) -> bool:
+        """Whether the transport underneath has read the answer already: then it is over."""
+        if not response.is_closed:
+            return False
+        if self._reader is not None:
+            # What it read is decoded.
+            self._reader = UsageReader(response.headers.get("content-type", ""), "")
+            self._reader.feed(response.content)
+        self.end()
+        return True
+
     def feed(self, data: bytes) -> None:
         if self._reader is not None:
             self._reader.feed(data)
@@ -157,7 +173,11 @@ class _Desk:
             body = None
         # What we can read: brotli and zstd are not in Python's library.
         request.headers["accept-encoding"] = "gzip, deflate"
-        return self._weighing.of_body(body if isinstance(body, dict) else {})
+        body = body if isinstance(body, dict) else {}
+        named = _MODEL_IN_PATH.search(request.url.path)
+        if named is not None and "model" not in body:
+            body = {**body, "model": named[1]}
+        return self._weighing.of_body(body)
 
     def _call(self, estimate: Estimate) -> Call:
         return Call(self._scheduler, estimate, agent=self._agent, timeout=self._timeout)
@@ -296,7 +316,8 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
                         return self._given_up(request, response, body)
                     response = self._inner.handle_request(request)
                 answer.begins(response)
-                response.stream = SyncStream(response.stream, answer)
+                if not answer.is_read(response):
+                    response.stream = SyncStream(response.stream, answer)
             except FairgateError as error:
                 answer.end()
                 return self._refusal(request, error)
@@ -330,7 +351,8 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
                         return self._given_up(request, response, body)
                     response = await self._inner.handle_async_request(request)
                 answer.begins(response)
-                response.stream = AsyncStream(response.stream, answer)
+                if not answer.is_read(response):
+                    response.stream = AsyncStream(response.stream, answer)
             except FairgateError as error:
                 answer.end()
                 return self._refusal(request, error)

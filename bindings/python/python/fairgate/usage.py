@@ -24,18 +24,25 @@ class Usage:
 
 
 def usage_of(answer: object) -> Usage | None:
-    """The usage in an answer of OpenAI's or Anthropic's packages, or in the JSON object behind one.
+    """The usage in an answer of OpenAI's, Anthropic's, Google's or Amazon's packages, or in the JSON object behind one.
 
     Read are ``usage.prompt_tokens`` and ``completion_tokens`` (OpenAI's chat), ``usage.input_tokens`` and
-    ``output_tokens`` (OpenAI's responses; Anthropic, where tokens read from and written to the cache are input too).
+    ``output_tokens`` (OpenAI's responses; Anthropic, where tokens read from and written to the cache are input too),
+    ``usageMetadata`` with ``promptTokenCount`` and ``candidatesTokenCount`` (Google), and ``usage.inputTokens`` and
+    ``outputTokens`` (Amazon).
     None where an answer has no usage, or states more than a thousand million tokens: that is logged, and the estimate
     stands.
     """
-    usage = _field(answer, "usage")
+    usage = _first(answer, "usage", "usageMetadata", "usage_metadata")
     if usage is None:
         return None
-    given = _count(usage, "input_tokens", "prompt_tokens")
-    made = _count(usage, "output_tokens", "completion_tokens")
+    given = _count(usage, "input_tokens", "prompt_tokens", "inputTokens", "promptTokenCount", "prompt_token_count")
+    made = _count(
+        usage, "output_tokens", "completion_tokens", "outputTokens", "candidatesTokenCount", "candidates_token_count"
+    )
+    # Google counts thoughts beside the answer.
+    thoughts = _count(usage, "thoughtsTokenCount", "thoughts_token_count")
+    made = made if thoughts is None else (made or 0) + thoughts
     if given is None and made is None:
         return None
     cached = sum(
@@ -48,7 +55,7 @@ def usage_of(answer: object) -> Usage | None:
             made or 0,
         )
         return None
-    model = _field(answer, "model")
+    model = _first(answer, "model", "modelVersion", "model_version")
     return Usage((given or 0) + cached, made or 0, model if isinstance(model, str) else None)
 
 
@@ -56,6 +63,11 @@ def _field(value: object, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)
     return getattr(value, name, None)
+
+
+def _first(value: object, *names: str) -> Any:
+    """The first field of these that is there."""
+    return next((field for name in names if (field := _field(value, name)) is not None), None)
 
 
 def _count(usage: object, *names: str) -> int | None:

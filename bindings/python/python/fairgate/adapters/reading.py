@@ -70,7 +70,7 @@ class UsageReader:
         if data == b"[DONE]":
             return
         self.text_events += _SOME_TEXT.search(data) is not None
-        if b'"usage"' in data:
+        if b'"usage"' in data or b'"usageMetadata"' in data:
             self._note(data)
 
     def _note(self, text: bytes) -> None:
