@@ -23,6 +23,10 @@ class ProviderAnswer:
     body: bytes = b""
 
 
+#: An answer that says no more than that the provider took the call on.
+TAKEN_ON = ProviderAnswer(200)
+
+
 def headers_of(headers: object) -> Headers:
     """Headers of httpx, requests, aiohttp or botocore, or a mapping, as pairs."""
     if headers is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ._core import tokens as _tokens
 from .context import Covers, covers
 from .errors import FairgateError, Refusal, SlotTimeout, WouldDeadlock, refused
-from .limits import ProviderAnswer, answer_of, headers_of
+from .limits import TAKEN_ON, ProviderAnswer, answer_of, headers_of
 
 if TYPE_CHECKING:
     from ._core import Gate
@@ -106,6 +106,9 @@ class Slot:
         covers.set(self._around)
         if exc is not None:
             self._ends_with(exc)
+        elif self._asked_at is not None:
+            # It had met a limit, and was taken on in the end.
+            self._answered(TAKEN_ON)
         if self._kept:
             self.release()
 
@@ -183,6 +186,9 @@ class Slot:
         covers.set(self._around)
         if exc is not None:
             self._ends_with(exc)
+        elif self._asked_at is not None:
+            # It had met a limit, and was taken on in the end.
+            self._answered(TAKEN_ON)
         if self._kept:
             self.release()
 

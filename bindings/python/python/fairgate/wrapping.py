@@ -10,6 +10,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
+from .limits import TAKEN_ON
 from .slot import Slot
 from .streams import HeldAsyncStream, HeldStream, settle
 
@@ -104,6 +105,7 @@ def scheduled(new_slot: Callable[[], Slot]) -> Callable[[Callable[P, R]], Callab
 
 def _finish(slot: Slot, fn: Callable[..., Any], result: Any) -> Any:
     """What a call gives in place of its result: the result, or a stream that holds the slot until its end."""
+    slot._answered(TAKEN_ON)
     if hasattr(result, "__anext__"):
         slot._keep_beyond_block()
         return HeldAsyncStream(slot, result)

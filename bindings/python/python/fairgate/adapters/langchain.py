@@ -19,6 +19,7 @@ from langchain_core.runnables import RunnableSerializable
 from langchain_core.runnables.base import RunnableBindingBase
 
 from ..calls import Call
+from ..limits import TAKEN_ON
 from ..prompts import Prompt
 from ..scheduler import Scheduler
 from ..weighing import Weighing
@@ -133,6 +134,7 @@ class _ModelCall(Call):
 
     def generated(self, result: Any) -> Any:
         """Settles a whole answer, and returns it."""
+        self.answered(TAKEN_ON)
         for generation in result.generations:
             self._note(generation.message)
         return result
@@ -162,6 +164,8 @@ class _ModelCall(Call):
             yield chunk
 
     def _see(self, message: Any) -> None:
+        if not self.has_begun:
+            self.answered(TAKEN_ON)
         self.has_begun = True
         self._chunks += bool(message.content)
         self._note(message)
