@@ -108,7 +108,6 @@ async fn way(
             Ok(counted) => counted,
             Err(refusal) => return Fate::Refused(refusal),
         };
-        Box::pin(wish.model.pool.reporter.is_told()).await;
     }
 }
 
@@ -146,6 +145,7 @@ async fn held(
         Some(Word::Settle(mut report)) => {
             if let Some(heard) = report.heard.take() {
                 report.succeeded &= hear_last(in_flight, *heard);
+                Box::pin(in_flight.pool.reporter.is_told()).await;
             }
             Err(Fate::Settled(report))
         }
@@ -184,6 +184,8 @@ async fn come_back<'p>(
     if !again.may_follow(&in_flight, &not_taken, &[], true) {
         return Err(not_taken.refusal());
     }
+    // Else the slot would go to the next before the pool knows of the pause.
+    Box::pin(in_flight.pool.reporter.is_told()).await;
     let (code, status) = (not_taken.code(), not_taken.status);
     again.after = Some(not_taken);
     let (counted, recording) = in_flight.end_attempt(code, status);
