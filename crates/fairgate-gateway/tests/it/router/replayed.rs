@@ -62,7 +62,8 @@ async fn classes_caches_pins_and_changing_workers_replay_to_the_same_grants_and_
                 question =
                     headers.iter().fold(question, |it, (name, value)| it.header(name, value));
             }
-            question.ask(house.gateway.addr())
+            let addr = house.gateway.addr();
+            async move { question.ask(addr).await }
         });
         for answer in futures_util::future::join_all(all).await {
             assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());

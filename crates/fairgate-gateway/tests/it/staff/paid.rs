@@ -41,7 +41,7 @@ async fn a_worker_like_a_priced_one_is_paid_for_in_advance() {
     let limits = Limits { budgets: vec![budget], ..Limits::default() };
     let payer = house.tenant("payer", limits).await;
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
-    let question = || post(CHAT, &body).key(&payer).ask(house.gateway.addr());
+    let question = async || post(CHAT, &body).key(&payer).ask(house.gateway.addr()).await;
     // Both may cost 0.01, and 0.015 is there: only one of them may go.
     let (one, other) = tokio::join!(question(), question());
     let mut statuses = [one.status.as_u16(), other.status.as_u16()];
