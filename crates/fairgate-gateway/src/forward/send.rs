@@ -332,7 +332,8 @@ fn cache_salt(
     strip: &mut Vec<usize>,
 ) -> Option<String> {
     let index = in_flight.pool.caches.index()?;
-    if in_flight.flight.worker.upstream.account.is_some() {
+    let worker = &in_flight.flight.worker;
+    if worker.upstream.account.is_some() || worker.is_hosted_tier() {
         return None;
     }
     let ask = &in_flight.ask;

@@ -278,7 +278,7 @@ impl Worker {
     }
 
     /// Whether it is used only when no own worker has room.
-    fn is_hosted_tier(&self) -> bool {
+    pub(crate) fn is_hosted_tier(&self) -> bool {
         self.upstream.config.tier > 0
     }
 

@@ -19,7 +19,7 @@ const STALE_AFTER: u32 = 3;
 
 /// Whoever believes something of an engine that ends with its process, such as what is in its cache.
 pub(crate) trait EngineHook: Send + Sync {
-    /// The worker's engine was started anew: nothing is in its cache.
+    /// The worker's engine was started anew, or may have been, since it was down: nothing is in its cache.
     fn restarted(&self, worker: &str);
     /// The worker's cache holds so many tokens, over all its ranks. Told when it is first known and when it changes.
     fn cache_holds(&self, worker: &str, tokens: u64);

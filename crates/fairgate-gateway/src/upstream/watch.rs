@@ -100,6 +100,10 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
         }
         let (standing, until) = upstream.condition.look(now);
         let down = announce(&upstream, &told, standing, down_since.is_some());
+        if down && down_since.is_none() {
+            // It may be another process that comes back.
+            told.for_each_hook(|hook| hook.restarted(&upstream.name));
+        }
         down_since = down.then(|| down_since.unwrap_or(now));
         let (behind, next) = told.behind(&upstream, standing, down_since, now);
         for (employer, news) in behind {

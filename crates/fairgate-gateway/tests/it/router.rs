@@ -198,6 +198,17 @@ async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
     assert_ne!(salt(&other, None).await, mine);
     // A client's own salt goes on keeping apart what it kept apart.
     assert!(![mine.as_str(), "x"].contains(&salt(&house.key, Some("x")).await.as_str()));
+    // A provider knows no salts, and some refuse a field that they do not know.
+    let mut hosted = (*house.gateway.app().config.load_full()).clone();
+    (hosted.upstreams[0].tier, hosted.upstreams[0].slots) = (1, Some(8));
+    house.gateway.reload(hosted).await.unwrap();
+    let (question, addr) =
+        (post(CHAT, &conversation("rivers", 0)).key(&house.key), house.gateway.addr());
+    let asked = tokio::spawn(async move { question.ask(addr).await });
+    let call = engine.call().await;
+    assert!(!String::from_utf8_lossy(call.request.body()).contains("cache_salt"));
+    call.answer(200, "application/json", "{}");
+    assert_eq!(asked.await.unwrap().status, StatusCode::OK);
     house.close().await;
 }
 

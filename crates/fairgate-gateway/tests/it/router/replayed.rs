@@ -36,7 +36,8 @@ fn replayed(folder: &Folder, live: &Snapshot) -> (Vec<(String, String)>, bool) {
 }
 
 async fn admin(house: &House, method: http::Method, path: &str, body: &Value) {
-    let mut question = post(&format!("/api/v1/pools/sim/workers{path}"), body);
+    let path = format!("/api/v1/pools/sim/workers{path}");
+    let mut question = post(&path, body).header("content-type", "application/json");
     question.method = method;
     let answer = question.key("admin").ask(house.gateway.addr()).await;
     assert!(answer.status.is_success(), "{}", answer.text());

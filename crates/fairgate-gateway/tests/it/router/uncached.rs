@@ -1,6 +1,9 @@
 //! Prompts that are taken for cached and are not: they would go by the class of short requests, and cost next to nothing.
 
+use fairgate_config::HealthConfig;
+
 use super::*;
+use crate::support::SOON;
 use crate::support::client::raw;
 
 /// A gateway with the classes of `POLICY` in front of an engine that does what it is told.
@@ -105,25 +108,40 @@ async fn a_worker_that_moves_leaves_its_cache_behind() {
     house.close().await;
 }
 
-/// Without metrics nobody says that it was restarted; but nobody could reach it for a while.
+/// Nobody asked it anything while it was away, and no metrics say that it was restarted: only its health checks failed.
 #[tokio::test]
-async fn a_worker_that_was_away_has_an_empty_cache() {
+async fn a_worker_that_was_unhealthy_has_an_empty_cache() {
     let engine = caching(([127, 0, 0, 1], 0).into());
     let folder = Folder::new();
-    let config = with_policy(&folder, &engine.url());
+    let mut config = with_policy(&folder, &engine.url());
+    config.upstreams[0].health = Some(HealthConfig {
+        path: "/health".into(),
+        every: Duration::from_millis(20),
+        timeout: SOON,
+        unhealthy_after: 1,
+        healthy_after: 1,
+    });
     let house = house_in(folder, config, Limits::default()).await;
-    let ask = async || {
-        let question = post(CHAT, &conversation("rivers", 0)).key(&house.key);
-        let answer = question.ask(house.gateway.addr()).await;
-        (answer.status, house.rows().await.pop().unwrap().class.unwrap())
+    let class = async || {
+        let answer = post(CHAT, &conversation("rivers", 0)).key(&house.key);
+        assert_eq!(answer.ask(house.gateway.addr()).await.status, StatusCode::OK);
+        house.rows().await.pop().unwrap().class.unwrap()
     };
-    assert_eq!(ask().await, (StatusCode::OK, "long".into()));
-    assert_eq!(ask().await, (StatusCode::OK, "short".into()));
+    let is = async |state: &str| {
+        let deadline = tokio::time::Instant::now() + SOON;
+        while house.gateway.app().pools.all()[0].workers()[0].state != state {
+            assert!(tokio::time::Instant::now() < deadline, "it never is {state}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert_eq!(class().await, "long");
+    assert_eq!(class().await, "short");
     let addr = engine.addr();
     engine.stop().await;
-    assert_eq!(ask().await, (StatusCode::BAD_GATEWAY, "short".into()));
+    is("unhealthy").await;
     let engine = caching(addr);
-    assert_eq!(ask().await, (StatusCode::OK, "long".into()));
+    is("up").await;
+    assert_eq!(class().await, "long");
     house.close().await;
     engine.stop().await;
 }
