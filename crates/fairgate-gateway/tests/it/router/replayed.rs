@@ -39,7 +39,11 @@ async fn admin(house: &House, method: http::Method, path: &str, body: &Value) {
     let path = format!("/api/v1/pools/sim/workers{path}");
     let mut question = post(&path, body).header("content-type", "application/json");
     question.method = method;
-    let answer = question.key("admin").ask(house.gateway.addr()).await;
+    let answer = question
+        .key("admin")
+        .header("content-type", "application/json")
+        .ask(house.gateway.addr())
+        .await;
     assert!(answer.status.is_success(), "{}", answer.text());
 }
 
