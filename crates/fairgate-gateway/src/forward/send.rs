@@ -134,11 +134,12 @@ pub(super) async fn send(
                 end
             }
         };
-        let (waits_again, recording) = in_flight.end_attempt(code, status);
-        recording.await.map_err(|_| refusal::unrecorded())?;
         if again.after.is_some() {
+            // Else its slot would go to somebody who meets the same limit.
             Box::pin(payload.wish.model.pool.reporter.is_told()).await;
         }
+        let (waits_again, recording) = in_flight.end_attempt(code, status);
+        recording.await.map_err(|_| refusal::unrecorded())?;
         counted = waits_again;
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 
 fn account(requests: Option<u64>, tokens: Option<u64>) -> Account {
     let quota = QuotaConfig {
-        account: None,
+        account: Some("test".into()),
         requests_per_minute: requests,
         tokens_per_minute: tokens,
         burst_seconds: 10,
