@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::auth::Admin;
 use super::body::Body;
+use super::keys::TaintName;
 use super::name::{Whole, Word, given};
 use super::path::Named;
 use super::pools::{named, worker_bodies};
@@ -48,8 +49,8 @@ pub(super) struct NewWorker {
     ranks: Option<Whole>,
     /// What requests may require of it; as in `like` where absent.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Vec<String>, required = false)]
-    taints: Option<Vec<Word<64>>>,
+    #[schema(value_type = Vec<TaintName>, required = false)]
+    taints: Option<Vec<Word<128>>>,
     /// The tokens of one batch; as in `like` where absent.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = u64, required = false, minimum = 1)]
@@ -84,6 +85,7 @@ impl NewWorker {
 pub(super) struct PatchWorker {
     /// The thresholds; null puts those of the configuration file back.
     #[serde(deserialize_with = "Option::deserialize")]
+    #[schema(required = true)]
     overload: Option<OverloadBody>,
 }
 
