@@ -75,7 +75,7 @@ class LeaseGate:
         self._calls: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._client = f"py-{os.getpid()}-{os.urandom(6).hex()}"
-        self._errands: deque[Callable[[], None]] = deque()
+        self._requests_to_send: deque[Callable[[], None]] = deque()
         self._busy = 0
         self._threads: list[threading.Thread] = []
 
@@ -103,7 +103,7 @@ class LeaseGate:
             call = _Call(id, own_id, {**body, "id": own_id, "client": self._client})
             self._calls[id] = self._by_id[own_id] = call
             self._start()
-            self._errand(lambda: self._submit(call))
+            self._send_soon(lambda: self._submit(call))
         return None
 
     def wait(
@@ -128,7 +128,7 @@ class LeaseGate:
             if call is None or call.state != _WAITING:
                 return False
             self._end(call)
-            self._errand(lambda: self._cancel(call))
+            self._send_soon(lambda: self._cancel(call))
             return True
 
     def cancel(self, id: int) -> None:
@@ -137,7 +137,7 @@ class LeaseGate:
             call = self._calls.pop(id, None)
             if call is not None and call.state != _OVER:
                 self._end(call)
-                self._errand(lambda: self._cancel(call))
+                self._send_soon(lambda: self._cancel(call))
 
     def release(
         self,
@@ -159,7 +159,7 @@ class LeaseGate:
                     report["input_tokens"] = input_tokens
                     report["output_tokens"] = output_tokens
             self._end(call)
-            self._errand(lambda: self._settle(call, report))
+            self._send_soon(lambda: self._settle(call, report))
 
     def answered(self, id: int, status: int, headers: list[tuple[str, bytes]], body: bytes) -> float | None:
         """Keeps what a provider answered; 0 where it may have met a limit, which the gateway decides."""
@@ -184,7 +184,7 @@ class LeaseGate:
             call.refused_with = call.attempt
             call.news = None
             call.waiter = None
-            self._errand(lambda: self._limited(call))
+            self._send_soon(lambda: self._limited(call))
         return None
 
     def set_owner(self, id: int, owner: int) -> None:
@@ -211,7 +211,7 @@ class LeaseGate:
             for call in waiting:
                 self._deliver(call, ("closed",))
                 self._end(call)
-                self._errand(lambda call=call: self._cancel(call))  # type: ignore[misc]
+                self._send_soon(lambda call=call: self._cancel(call))  # type: ignore[misc]
             self._lock.notify_all()
         self.flush()
 
@@ -234,9 +234,9 @@ class LeaseGate:
         """Waits a moment until what was used is settled."""
         until = time.monotonic() + _FLUSH_SECONDS
         with self._lock:
-            while (self._errands or self._busy) and time.monotonic() < until:
+            while (self._requests_to_send or self._busy) and time.monotonic() < until:
                 self._lock.wait(0.1)
-            if self._errands or self._busy:
+            if self._requests_to_send or self._busy:
                 _log.warning("what some calls used could not be settled with the gateway at %s", self._gateway.url)
 
     # -- threads -----------------------------------------------------------------------------------------------
@@ -249,27 +249,27 @@ class LeaseGate:
         for thread in self._threads:
             thread.start()
 
-    def _errand(self, errand: Callable[[], None]) -> None:
-        """Has a thread do something. Needs the lock."""
-        self._errands.append(errand)
+    def _send_soon(self, request: Callable[[], None]) -> None:
+        """Has a worker thread send a request to the gateway. Needs the lock."""
+        self._requests_to_send.append(request)
         self._lock.notify_all()
 
     def _is_done(self) -> bool:
         """Whether it was closed and nothing is left to do. Needs the lock."""
-        return self._closed and not self._calls and not self._errands and not self._busy
+        return self._closed and not self._calls and not self._requests_to_send and not self._busy
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                while not self._errands:
+                while not self._requests_to_send:
                     if self._is_done():
                         self._gateway.disconnect()
                         return
                     self._lock.wait()
-                errand = self._errands.popleft()
+                request = self._requests_to_send.popleft()
                 self._busy += 1
             try:
-                errand()
+                request()
             except Exception:
                 _log.exception("a lease of the gateway at %s", self._gateway.url)
             finally:
@@ -319,7 +319,7 @@ class LeaseGate:
                 call.state = _HELD
                 self._deliver(call, int(lease["waited_ms"] * 1000))
             elif call.state == _OVER:
-                self._errand(lambda: self._cancel(call))
+                self._send_soon(lambda: self._cancel(call))
         elif state == "refused":
             said = lease["error"]
             retry_ms = said["retry_after_ms"]
@@ -348,7 +348,7 @@ class LeaseGate:
             if call.state == _WAITING:
                 call.lease = None
                 call.refused_with = 0
-                self._errand(lambda call=call: self._submit(call))  # type: ignore[misc]
+                self._send_soon(lambda call=call: self._submit(call))  # type: ignore[misc]
             else:
                 self._lose(call, "the gateway was restarted")
 
@@ -374,7 +374,7 @@ class LeaseGate:
         except RuntimeError:
             # Its loop is closed: nobody will use the slot.
             self._end(call)
-            self._errand(lambda: self._cancel(call))
+            self._send_soon(lambda: self._cancel(call))
 
     def _end(self, call: _Call) -> None:
         """Nothing more is heard of it. What waits to be read can still be read."""
@@ -399,7 +399,7 @@ class LeaseGate:
         with self._lock:
             if call.state == _OVER and call.lease is None:
                 call.lease = lease["id"]
-                self._errand(lambda: self._cancel(call))
+                self._send_soon(lambda: self._cancel(call))
             elif call.state != _OVER:
                 self._hear(call, lease)
 
