@@ -21,6 +21,7 @@ mod sqlite;
 mod store;
 mod sums;
 mod throttle;
+mod transaction;
 mod turns;
 mod words;
 
@@ -38,5 +39,6 @@ pub use ledger::{
     Reservation, Resolved, UsageQuery, UsageRow, UsageSource,
 };
 pub use secret::{KeyHash, Secret};
-pub use store::{Answer, Store, StoreOptions};
+pub use store::{Answer, Outcome as TransactionOutcome, Store, StoreOptions};
 pub use throttle::Throttle;
+pub use transaction::{Columns, Database, Keep, Transaction, Value};

@@ -38,6 +38,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/5.sqlite.sql"),
         postgres: include_str!("migrations/5.postgres.sql"),
     },
+    Migration {
+        version: 6,
+        sqlite: include_str!("migrations/6.sqlite.sql"),
+        postgres: include_str!("migrations/6.postgres.sql"),
+    },
 ];
 
 /// Where a database keeps its schema's number. One row, or none before the first step.

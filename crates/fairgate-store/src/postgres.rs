@@ -5,6 +5,7 @@
 mod address;
 mod arrays;
 mod budgets;
+mod jobs;
 mod lease;
 mod ledger;
 mod link;
@@ -38,6 +39,7 @@ use crate::private::{FileLock, private_folder};
 use crate::spool::{Back, Files, Spool};
 use crate::store::StoreOptions;
 use crate::throttle::Throttle;
+use crate::transaction::Job;
 use crate::turns::Turns;
 use address::Address;
 use budgets::Reserver;
@@ -321,6 +323,24 @@ impl Postgres {
     pub(crate) async fn prune_some(&self, before: UnixMicros) -> Result<u64> {
         self.flush().await?;
         read!(self, session => queries::prune_some(session, before))
+    }
+
+    /// Not tried again where the connection breaks: whether it was made is not known then.
+    pub(crate) async fn transact(&self, job: Box<dyn Job>) -> Result<()> {
+        let mut link = self.desk().await?;
+        let session = link.take().await?;
+        let (session, outcome) = jobs::transact(session, job).await?;
+        link.give_back(session, &outcome).await;
+        Ok(outcome?)
+    }
+
+    pub(crate) async fn inspect(&self, job: Box<dyn Job>) -> Result<()> {
+        self.flush().await?;
+        let mut link = self.desk().await?;
+        let session = link.take().await?;
+        let (session, outcome) = jobs::inspect(session, job).await?;
+        link.give_back(session, &outcome).await;
+        Ok(outcome?)
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {

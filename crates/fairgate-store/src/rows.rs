@@ -15,17 +15,23 @@ use crate::words::Word;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// A row's columns, by their place.
-pub(crate) trait Columns {
+/// A row's columns, by their place, from 0 on.
+pub trait Columns {
+    /// A whole number, where there is one.
     fn int_or_null(&self, column: usize) -> Result<Option<i64>>;
+    /// A text, where there is one.
     fn text_or_null(&self, column: usize) -> Result<Option<String>>;
+    /// Yes or no.
     fn flag(&self, column: usize) -> Result<bool>;
+    /// Bytes.
     fn bytes(&self, column: usize) -> Result<Vec<u8>>;
 
+    /// A whole number.
     fn int(&self, column: usize) -> Result<i64> {
         self.int_or_null(column)?.ok_or_else(|| null(column))
     }
 
+    /// A text.
     fn text(&self, column: usize) -> Result<String> {
         self.text_or_null(column)?.ok_or_else(|| null(column))
     }
@@ -36,27 +42,36 @@ pub(crate) trait Columns {
         u64::try_from(number).map_err(|_| negative(column, number))
     }
 
+    /// A number of something, where there is one.
     fn count_or_null(&self, column: usize) -> Result<Option<u64>> {
         let count = |number| u64::try_from(number).map_err(|_| negative(column, number));
         self.int_or_null(column)?.map(count).transpose()
     }
 
+    /// An amount of money.
     fn money(&self, column: usize) -> Result<MicroUnits> {
         self.count(column).map(MicroUnits)
     }
 
+    /// A moment.
     fn moment(&self, column: usize) -> Result<UnixMicros> {
         self.int(column).map(UnixMicros)
     }
 
+    /// A moment, where there is one.
     fn moment_or_null(&self, column: usize) -> Result<Option<UnixMicros>> {
         Ok(self.int_or_null(column)?.map(UnixMicros))
     }
+}
 
+/// Words of ours in a row.
+pub(crate) trait Words: Columns {
     fn word<W: Word>(&self, column: usize) -> Result<W> {
         W::from_word(&self.text(column)?)
     }
 }
+
+impl<C: Columns + ?Sized> Words for C {}
 
 fn null(column: usize) -> StoreError {
     StoreError::Database(format!("column {} of a row is null", column + 1))

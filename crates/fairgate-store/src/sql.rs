@@ -21,13 +21,49 @@ pub(crate) use sums::{
 
 /// A value for a placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// A whole number.
     Int(i64),
+    /// A whole number, or null.
     MaybeInt(Option<i64>),
+    /// A text.
     Text(String),
+    /// A text, or null.
     MaybeText(Option<String>),
+    /// Yes or no.
     Flag(bool),
+    /// Bytes.
     Bytes(Vec<u8>),
+    /// Bytes, or null.
+    MaybeBytes(Option<Vec<u8>>),
+}
+
+macro_rules! value_from {
+    ($($from:ty => $kind:ident;)*) => {$(
+        impl From<$from> for Value {
+            fn from(value: $from) -> Self {
+                Self::$kind(value.into())
+            }
+        }
+    )*};
+}
+
+value_from! {
+    i64 => Int;
+    u32 => Int;
+    &str => Text;
+    String => Text;
+    bool => Flag;
+    Vec<u8> => Bytes;
+    Option<i64> => MaybeInt;
+    Option<String> => MaybeText;
+    Option<Vec<u8>> => MaybeBytes;
+}
+
+impl From<UnixMicros> for Value {
+    fn from(moment: UnixMicros) -> Self {
+        Self::Int(moment.0)
+    }
 }
 
 /// A statement and the values for its placeholders.

@@ -27,6 +27,7 @@ use crate::spool::{Back, Spool};
 use crate::sql;
 use crate::store::StoreOptions;
 use crate::throttle::Throttle;
+use crate::transaction::Job;
 use crate::turns::Turns;
 use file::Place;
 use writer::{Asked, Command, Reply, Writer};
@@ -254,6 +255,23 @@ impl Sqlite {
 
     pub(crate) async fn prune_some(&self, before: UnixMicros) -> Result<u64> {
         self.ask(|reply| Command::Prune(before, reply)).await
+    }
+
+    pub(crate) async fn transact(&self, job: Box<dyn Job>) -> Result<()> {
+        let turn = Some(self.turns.next().await?);
+        let asked = Asked { command: Command::Transact(job), turn };
+        self.writer.send(asked).map_err(|_| StoreError::Closed)
+    }
+
+    pub(crate) async fn inspect(&self, mut job: Box<dyn Job>) -> Result<()> {
+        self.read_rows(move |it| {
+            columns::run(it, "BEGIN", [])?;
+            job.work(&mut columns::OnConnection(it));
+            columns::run(it, "ROLLBACK", [])?;
+            job.answer(Ok(()));
+            Ok(())
+        })
+        .await
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {

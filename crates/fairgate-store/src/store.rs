@@ -18,6 +18,7 @@ use crate::ledger::{
 use crate::postgres::Postgres;
 use crate::spool::Bounds;
 use crate::sqlite::Sqlite;
+use crate::transaction::{Keep, Transaction, job};
 use crate::{check, sql};
 
 /// What a call of [`Store`] returns: a future, boxed.
@@ -25,6 +26,9 @@ use crate::{check, sql};
 /// The box keeps builds short. The body of an `async fn` is compiled in every crate that awaits it, here with both
 /// databases' clients inside it; behind a box it is compiled once, in this crate.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// What a transaction returns, with an error of its own kind: a future, boxed like [`Answer`].
+pub type Outcome<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// How a store behaves.
 #[derive(Clone, Debug)]
@@ -231,6 +235,43 @@ impl Store {
 
     fn prune_some(&self, before: UnixMicros) -> Answer<'_, u64> {
         on!(self, it => it.prune_some(before))
+    }
+
+    /// Runs a transaction of the fleet. Where `work` returns an error, nothing is changed. Such transactions run one at a
+    /// time, over all processes that share the database. Once it is handed over, at the first poll, it is carried out,
+    /// whether anyone waits or not.
+    pub fn transact<T, E>(
+        &self,
+        keep: Keep,
+        work: impl FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,
+    ) -> Outcome<'_, T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (job, answer) = job(keep, work);
+        let handed: Answer<'_, ()> = on!(self, it => it.transact(job));
+        Box::pin(async move {
+            handed.await?;
+            answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
+        })
+    }
+
+    /// Reads what the fleet keeps, as it was at one moment.
+    pub fn inspect<T, E>(
+        &self,
+        work: impl FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,
+    ) -> Outcome<'_, T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (job, answer) = job(Keep::ThroughKill, work);
+        let handed: Answer<'_, ()> = on!(self, it => it.inspect(job));
+        Box::pin(async move {
+            handed.await?;
+            answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
+        })
     }
 
     /// Whether the database answers.

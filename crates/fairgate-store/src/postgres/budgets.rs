@@ -19,7 +19,7 @@ use crate::budget::{BudgetLeft, Exhausted, Granted, Scope};
 use crate::decide::{concerns, decide};
 use crate::error::StoreError;
 use crate::ledger::Reservation;
-use crate::rows::{self, Columns, Owned};
+use crate::rows::{self, Columns, Owned, Words};
 use crate::sums::{Deltas, Sum, SumKey, sums_of};
 
 type Result<T> = std::result::Result<T, Trouble>;

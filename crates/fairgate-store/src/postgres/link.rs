@@ -199,6 +199,7 @@ fn reference(value: &Value) -> &(dyn ToSql + Sync) {
         Value::MaybeText(text) => text,
         Value::Flag(flag) => flag,
         Value::Bytes(bytes) => bytes,
+        Value::MaybeBytes(bytes) => bytes,
     }
 }
 

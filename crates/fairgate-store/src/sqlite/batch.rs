@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, params};
 
-use super::columns::{first, run};
+use super::columns::{OnConnection, first, run};
 use super::queries;
 use fairgate_money::UnixMicros;
 
@@ -16,6 +16,7 @@ use crate::ledger::{Attempt, Reservation, Resolved};
 use crate::rows::{self, Columns, Guess};
 use crate::sql;
 use crate::sums::{Deltas, Payers, signed};
+use crate::transaction::Job;
 use crate::words::Word;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -232,6 +233,20 @@ impl<'a> Batch<'a> {
             resolved.tokens += reservation.tokens;
         }
         Ok(resolved)
+    }
+
+    /// Runs a transaction of the fleet inside this one; what it does is undone where it says so.
+    pub(super) fn transact(&mut self, job: &mut dyn Job) -> Result<()> {
+        // It may look at sums and rows.
+        self.write_sums()?;
+        run(self.connection, "SAVEPOINT a_job", [])?;
+        let keep = job.work(&mut OnConnection(self.connection));
+        self.check_open()?;
+        if !keep {
+            run(self.connection, "ROLLBACK TO a_job", [])?;
+        }
+        run(self.connection, "RELEASE a_job", [])?;
+        Ok(())
     }
 
     /// Changes the directory; a change that fails leaves the rest of the transaction alone.

@@ -6,6 +6,7 @@ use rusqlite::{Connection, Row, ToSql};
 use crate::error::StoreError;
 use crate::rows::Columns;
 use crate::sql::{Statement, Value};
+use crate::transaction::{Database, Transaction};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -24,6 +25,7 @@ impl ToSql for Value {
             Self::MaybeText(text) => text.to_sql(),
             Self::Flag(flag) => flag.to_sql(),
             Self::Bytes(bytes) => bytes.to_sql(),
+            Self::MaybeBytes(bytes) => bytes.to_sql(),
         }
     }
 }
@@ -90,4 +92,32 @@ pub(super) fn ask<T>(
     read: impl Fn(&Row<'_>) -> Result<T>,
 ) -> Result<Vec<T>> {
     list(connection, &statement.sql, rusqlite::params_from_iter(&statement.values), read)
+}
+
+/// A transaction of the fleet, inside one of this connection's.
+pub(super) struct OnConnection<'a>(pub(super) &'a Connection);
+
+impl Transaction for OnConnection<'_> {
+    fn each(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        show: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+    ) -> Result<()> {
+        let mut statement = self.0.prepare_cached(sql)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(values))?;
+        while let Some(row) = rows.next()? {
+            show(row)?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
+        let changed = run(self.0, sql, rusqlite::params_from_iter(values))?;
+        Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+    }
+
+    fn database(&self) -> Database {
+        Database::Sqlite
+    }
 }

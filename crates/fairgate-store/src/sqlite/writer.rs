@@ -24,6 +24,7 @@ use crate::ledger::{Attempt, Reservation, Resolved};
 use crate::private::FileLock;
 use crate::spool::{MANY, Row, Spool};
 use crate::throttle::Throttle;
+use crate::transaction::{Job, Keep};
 use crate::turns::Turns;
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -62,6 +63,8 @@ pub(super) enum Command {
     Reserve(Box<Reservation>, Reply<std::result::Result<Granted, Exhausted>>),
     Change(Box<(String, UnixMicros, Change)>, Reply<Changed>),
     Prune(UnixMicros, Reply<u64>),
+    /// A transaction that somebody else writes.
+    Transact(Box<dyn Job>),
     /// Reads on the writer's connection, between transactions: the way to a database in memory.
     Read(Box<dyn FnOnce(&Connection) + Send>),
     Close(Reply<()>),
@@ -284,13 +287,13 @@ impl Writer {
     }
 
     /// Writes the rows that wait and does what is asked; says what went wrong.
-    fn write(&mut self, commands: Vec<Command>) -> std::result::Result<(), String> {
+    fn write(&mut self, mut commands: Vec<Command>) -> std::result::Result<(), String> {
         let orphans = std::mem::take(&mut self.orphans);
         let has_rows = !self.rows.is_empty() || !self.loose.is_empty();
         if commands.is_empty() && orphans.is_empty() && !has_rows {
             return Ok(());
         }
-        let answers = self.transact(&commands, &orphans);
+        let answers = self.transact(&mut commands, &orphans);
         self.failing.store(answers.is_err(), Ordering::Relaxed);
         match answers {
             Ok(answers) => {
@@ -346,7 +349,7 @@ impl Writer {
         }
     }
 
-    fn transact(&mut self, commands: &[Command], orphans: &[String]) -> Result<Vec<Answer>> {
+    fn transact(&mut self, commands: &mut [Command], orphans: &[String]) -> Result<Vec<Answer>> {
         if self.stale {
             self.roll_back();
             self.held = held(&self.connection)?;
@@ -360,7 +363,7 @@ impl Writer {
             std::thread::yield_now();
         }
         self.loose.iter().try_for_each(|(attempt, _)| batch.record(attempt))?;
-        let answers = commands.iter().map(|command| apply(&mut batch, command)).collect();
+        let answers = commands.iter_mut().map(|command| apply(&mut batch, command)).collect();
         let answers: Result<Vec<_>> = answers;
         let answers = answers?;
         batch.commit()?;
@@ -369,8 +372,12 @@ impl Writer {
 
     /// Has the next transaction outlive what these commands must outlive.
     fn make_durable(&mut self, commands: &[Command]) -> Result<()> {
-        let is_change = |command: &Command| matches!(command, Command::Change(..));
-        let durability = match commands.iter().any(is_change) {
+        let must_sync = |command: &Command| match command {
+            Command::Change(..) => true,
+            Command::Transact(job) => job.keep() == Keep::ThroughPowerLoss,
+            _ => false,
+        };
+        let durability = match commands.iter().any(must_sync) {
             true => Durability::PowerLoss,
             false => Durability::Kill,
         };
@@ -394,6 +401,7 @@ impl Writer {
             }
             (Command::Change(_, reply), Answer::Changed(changed)) => drop(reply.send(*changed)),
             (Command::Prune(_, reply), Answer::Pruned(rows)) => drop(reply.send(Ok(rows))),
+            (Command::Transact(job), Answer::Done) => job.answer(Ok(())),
             // `apply` gives each command its own kind of answer.
             (command, _) => refuse(command, "internal: an answer to another question"),
         }
@@ -422,7 +430,7 @@ fn held(connection: &Connection) -> Result<Held> {
     Ok(reservations.into_iter().map(|held| (held.request.clone(), held)).collect())
 }
 
-fn apply<'a>(batch: &mut Batch<'a>, command: &'a Command) -> Result<Answer> {
+fn apply<'a>(batch: &mut Batch<'a>, command: &'a mut Command) -> Result<Answer> {
     Ok(match command {
         // Whoever asked has left. Its last row may be in this transaction, before this, and nothing would end what is held.
         Command::Reserve(_, reply) if reply.is_closed() => Answer::Done,
@@ -432,6 +440,10 @@ fn apply<'a>(batch: &mut Batch<'a>, command: &'a Command) -> Result<Answer> {
             Answer::Changed(Box::new(batch.change(actor, *at, change)?))
         }
         Command::Prune(before, _) => Answer::Pruned(batch.prune(*before)?),
+        Command::Transact(job) => {
+            batch.transact(&mut **job)?;
+            Answer::Done
+        }
         Command::Rows
         | Command::Flush(_)
         | Command::Record(..)
@@ -450,6 +462,7 @@ fn refuse(command: Command, problem: &str) {
         Command::Reserve(_, reply) => drop(reply.send(Err(problem))),
         Command::Change(_, reply) => drop(reply.send(Err(problem))),
         Command::Prune(_, reply) => drop(reply.send(Err(problem))),
+        Command::Transact(job) => job.answer(Err(problem)),
         Command::Rows | Command::Read(_) => {}
     }
 }

@@ -1,0 +1,16 @@
+//! The fleet: projects with tasks, agents that work on them, and the loop that gives every project its share.
+//!
+//! `model` says what there is, `state` what may become of it. `fleet` is the handle that shells call; each call is one
+//! transaction of the store. `round` is the loop's one step: what ran out ends, the snapshot is taken, `proportional`
+//! decides, the decision is applied, all in one transaction. Nothing here knows HTTP; nothing here decides who is owed
+//! most, which is `fairgate_core::proportional`'s.
+
+mod error;
+mod fleet;
+mod model;
+mod state;
+
+pub use error::FleetError;
+pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};
+pub use model::*;
+pub use state::{AgentState, ProjectStatus, TaskState};
