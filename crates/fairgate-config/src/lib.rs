@@ -45,7 +45,7 @@ pub use classes::{
 };
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
+    Dialects, DiscoverConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
     LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
     PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
     Tokenizer, UpstreamConfig, UpstreamTimeouts,
