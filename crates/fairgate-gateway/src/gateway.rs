@@ -173,8 +173,7 @@ impl Gateway {
         let identity = Identity::load(&store).await?;
         let Listeners { clients: (addr, clients), admin } = listeners;
         let pools = Pools::start(&config).await?;
-        let fleet =
-            Fleet::new(store.clone(), Arc::new(SystemClock), fleet_options(&config.fleet));
+        let fleet = Fleet::new(store.clone(), Arc::new(SystemClock), fleet_options(&config.fleet));
         let app = Arc::new(App {
             fleet,
             identity,

@@ -51,9 +51,8 @@ pub(super) fn fleet(field: Field<'_>, data_dir: &Path) -> Option<FleetConfig> {
     let budget = fleet.optional("budget", |field| field.integer(0..=TOKENS_MAX));
     let min_task_guarantee =
         fleet.or("min_task_guarantee", default.min_task_guarantee, Field::boolean);
-    let default_estimate = fleet.or("default_estimate", default.default_estimate, |field| {
-        field.integer(1..=ESTIMATE_MAX)
-    });
+    let default_estimate = fleet
+        .or("default_estimate", default.default_estimate, |field| field.integer(1..=ESTIMATE_MAX));
     let lease = fleet.or("lease", default.lease, |field| field.duration(LEASE));
     let backoff = fleet.or("backoff", default.backoff, |field| field.duration(BACKOFF));
     // Whoever states a long first wait need not state the longest.
