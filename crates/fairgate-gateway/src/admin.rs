@@ -22,7 +22,7 @@ mod keys;
 mod limits;
 mod me;
 mod metrics;
-mod moment;
+pub mod moment;
 mod money;
 mod name;
 mod openapi;

@@ -175,9 +175,7 @@ impl From<FleetError> for ApiError {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "cycle", message).in_field("needs")
             }
             FleetError::LeaseLost { .. } => conflict("lease_lost"),
-            FleetError::Agent { .. } => {
-                Self::new(StatusCode::FORBIDDEN, "agent_paused", message)
-            }
+            FleetError::Agent { .. } => Self::new(StatusCode::FORBIDDEN, "agent_paused", message),
             FleetError::Store(error) => error.into(),
         }
     }

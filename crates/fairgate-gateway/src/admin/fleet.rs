@@ -60,9 +60,7 @@ pub(super) fn is_for_clients(method: &Method, path: &str) -> bool {
     let (list, rest) = path.split_once('/').unwrap_or((path, ""));
     match list {
         "projects" | "tasks" | "workspaces" => matches!(*method, Method::GET | Method::HEAD),
-        "agents" => rest
-            .split_once('/')
-            .is_some_and(|(_, rest)| rest != "rotate"),
+        "agents" => rest.split_once('/').is_some_and(|(_, rest)| rest != "rotate"),
         _ => false,
     }
 }

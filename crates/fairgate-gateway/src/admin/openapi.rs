@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, fairshare, fleet, groups, health, hosted, keys, me,
-    metrics, pools, prices, requests, tenants, usage, workers,
+    ErrorBody, attempts, audit, budgets, config, fairshare, fleet, groups, health, hosted, keys,
+    me, metrics, pools, prices, requests, tenants, usage, workers,
 };
 
 /// Made once, at the first use.

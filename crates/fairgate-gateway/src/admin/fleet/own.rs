@@ -50,10 +50,8 @@ pub(in crate::admin) async fn add_tasks(
 ) -> Result<impl IntoResponse, ApiError> {
     let project = project_of(&app, &agent).await?;
     if let Some(place) = new.tasks.iter().position(|task| task.project != project) {
-        let message = format!(
-            "must be {project:?}, the project of the task that agent {:?} holds",
-            agent.id
-        );
+        let message =
+            format!("must be {project:?}, the project of the task that agent {:?} holds", agent.id);
         return Err(ApiError::invalid(&format!("tasks[{place}].project"), message));
     }
     Ok(added(app.fleet.add_tasks(&format!("agent:{}", agent.id), new).await?))
