@@ -18,7 +18,7 @@ use crate::model::{AddedTasks, NewTask, NewTasks, TaskLine};
 use crate::projects::{self, Known};
 use crate::rows;
 use crate::state::TaskState;
-use crate::text::{self, invalid};
+use crate::text::{self, invalid, unknown};
 
 /// How many tasks one call may add.
 const TASKS_MAX: usize = 10_000;
@@ -89,9 +89,13 @@ pub(crate) fn add(
     for (field, task) in fields.iter().zip(&tasks) {
         check(field, task)?;
     }
+    let found = find(tx, &tasks)?;
+    for (field, task) in fields.iter().zip(&tasks) {
+        let project = found.projects.get(&task.project);
+        projects::open_to_more(format!("{field}.project"), &task.project, project)?;
+    }
     check_ids_differ(&fields, &tasks)?;
     check_cycles(&tasks)?;
-    let found = find(tx, &tasks)?;
     let here = tasks_of(&tasks);
     for (field, task) in fields.iter().zip(&tasks) {
         check_names(field, task, &here, &found)?;
@@ -147,10 +151,7 @@ fn check(field: &str, task: &NewTask) -> Result<(), FleetError> {
     if let Some(estimate) = task.estimate {
         text::tokens(&format!("{field}.estimate"), estimate, text::TASK_TOKENS_MAX)?;
     }
-    if let Some(retries) = task.retries.filter(|retries| *retries > RETRIES_MAX) {
-        let problem = format!("is {retries}, and at most {RETRIES_MAX} are allowed");
-        return Err(invalid(format!("{field}.retries"), problem));
-    }
+    check_retries(&format!("{field}.retries"), task.retries)?;
     if let Some(moment) = task.resume_after {
         text::moment(&format!("{field}.resume_after"), moment)?;
     }
@@ -160,6 +161,17 @@ fn check(field: &str, task: &NewTask) -> Result<(), FleetError> {
         return Err(invalid(format!("{field}.needs"), problem));
     }
     Ok(())
+}
+
+/// Checks how often a task is to be tried again.
+pub(crate) fn check_retries(field: &str, retries: Option<u32>) -> Result<(), FleetError> {
+    match retries.filter(|retries| *retries > RETRIES_MAX) {
+        None => Ok(()),
+        Some(retries) => {
+            let problem = format!("is {retries}, and at most {RETRIES_MAX} are allowed");
+            Err(invalid(field, problem))
+        }
+    }
 }
 
 fn check_ids_differ(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
@@ -231,7 +243,7 @@ fn is_there(task: &NewTask, found: &Found) -> bool {
     task.id.as_ref().is_some_and(|id| found.tasks.contains_key(id))
 }
 
-/// Its project, and the tasks that it needs.
+/// The tasks that it needs.
 fn check_names(
     field: &str,
     task: &NewTask,
@@ -239,10 +251,8 @@ fn check_names(
     found: &Found,
 ) -> Result<(), FleetError> {
     let project = found.projects.get(&task.project);
-    let open = projects::open_to_more(&task.project, project);
-    open.map_err(|problem| invalid(format!("{field}.project"), problem))?;
     for (place, need) in task.needs.iter().enumerate() {
-        let wrong = |problem| Err(invalid(format!("{field}.needs[{place}]"), problem));
+        let wrong = |problem| Err(unknown(format!("{field}.needs[{place}]"), problem));
         let shown = || text::cut(need, 80);
         let tenant = project.map(|project| project.tenant.as_str());
         match found.tasks.get(need) {
@@ -282,7 +292,7 @@ fn check_workspaces(
             Some(project) => format!("workspace {workspace:?} belongs to project {project:?}"),
             None => format!("there is no workspace {:?}", text::cut(workspace, 80)),
         };
-        return Err(invalid(format!("{field}.workspace"), problem));
+        return Err(unknown(format!("{field}.workspace"), problem));
     }
     Ok(())
 }
@@ -301,7 +311,7 @@ fn check_affinities(
             Some(_) => continue,
             None => format!("there is no agent {:?}", text::cut(agent, 80)),
         };
-        return Err(invalid(format!("{field}.affinity"), problem));
+        return Err(unknown(format!("{field}.affinity"), problem));
     }
     Ok(())
 }

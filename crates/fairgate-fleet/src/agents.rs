@@ -9,7 +9,7 @@ use crate::fleet::AgentId;
 use crate::model::{AgentPatch, AgentView, AgentWithToken, NewAgent, TaskKey};
 use crate::state::{AgentState, TaskState};
 use crate::step::{self, Next};
-use crate::text::{self, invalid};
+use crate::text;
 
 /// The type of an agent that does not say.
 const KIND: &str = "default";
@@ -94,7 +94,7 @@ pub(crate) fn patch(
     text::name("type", &kind, text::NAME_MAX)?;
     let state = patch.state.unwrap_or(before.state);
     if before.state == AgentState::Retired && state != before.state {
-        return Err(invalid("state", format!("agent {id:?} is RETIRED for good; make a new one")));
+        return Err(retired(id, "is RETIRED for good; make a new one"));
     }
     if (&kind, state) == (&before.kind, before.state) {
         return Ok(before);
@@ -126,8 +126,7 @@ pub(crate) fn rotate(
 ) -> Result<AgentWithToken, FleetError> {
     let before = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
     if before.state == AgentState::Retired {
-        let why = "is RETIRED for good; make a new one".to_owned();
-        return Err(FleetError::Agent { agent: id.to_owned(), why });
+        return Err(retired(id, "is RETIRED for good; make a new one"));
     }
     let token = Token::generate()?;
     tx.run(
@@ -142,6 +141,11 @@ pub(crate) fn rotate(
     call.audit(tx, "agent.rotate", id, Some(&settings(&before)), Some(&settings(&agent)))?;
     bump_version(tx)?;
     Ok(AgentWithToken { agent, token: token.0 })
+}
+
+fn retired(agent: &str, why: &str) -> FleetError {
+    let (agent, why) = (agent.to_owned(), why.to_owned());
+    FleetError::Agent { agent, state: AgentState::Retired, why }
 }
 
 const VIEW: &str = "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at FROM fleet_agents a \
@@ -185,7 +189,7 @@ pub(crate) fn of_token(
     match found {
         None => Ok(None),
         Some((agent, AgentState::Retired)) => {
-            Err(FleetError::Agent { agent, why: "is RETIRED: its token opens nothing".to_owned() })
+            Err(retired(&agent, "is RETIRED: its token opens nothing"))
         }
         Some((id, AgentState::Active | AgentState::Paused)) => {
             Ok(Some(AgentId { id, seed: blake3::derive_key(SEED, token.as_bytes()) }))

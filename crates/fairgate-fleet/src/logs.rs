@@ -7,7 +7,7 @@ use crate::claims::Named;
 use crate::error::FleetError;
 use crate::model::LogPage;
 use crate::step;
-use crate::text::invalid;
+use crate::text::{invalid, unknown};
 
 /// How many bytes one call may append.
 const APPEND_MAX: usize = 256 << 10;
@@ -173,7 +173,7 @@ pub(crate) fn page(
     let claim = epoch.unwrap_or(standing.epoch);
     if claim > standing.epoch {
         let problem = format!("task {task:?} was claimed {} times", standing.epoch);
-        return Err(invalid("epoch", problem));
+        return Err(unknown("epoch", problem));
     }
     let ended = claim < standing.epoch || !standing.state.is_held();
     let log = Log { task, epoch: signed(claim) };

@@ -12,7 +12,7 @@ use crate::call::{Call, bump_version, not_found, take_places};
 use crate::error::FleetError;
 use crate::model::{NewProject, ProjectPatch, Weight};
 use crate::state::ProjectStatus;
-use crate::text::{self, invalid};
+use crate::text::{self, invalid, unknown};
 
 /// How many agents may work at once for a project that does not say.
 const CONCURRENCY: u32 = 2;
@@ -92,7 +92,7 @@ pub(crate) fn add(
     let tenant = settings.tenant.as_str();
     let has = "SELECT 1 FROM tenants WHERE name = $1";
     if tx.first(has, &[tenant.into()], |_| Ok(()))?.is_none() {
-        return Err(invalid("tenant", format!("there is no tenant {:?}", text::cut(tenant, 80))));
+        return Err(unknown("tenant", format!("there is no tenant {:?}", text::cut(tenant, 80))));
     }
     if exists(tx, &id)? {
         return Err(FleetError::Exists { what: "project", id });
@@ -208,13 +208,16 @@ pub(crate) struct Known {
     pub(crate) learned: Option<u64>,
 }
 
-/// A project that may get something new; the problem where it may not.
-pub(crate) fn open_to_more(id: &str, known: Option<&Known>) -> Result<(), String> {
-    let shown = text::cut(id, 80);
+/// Checks that a project may get something new; `field` names it.
+pub(crate) fn open_to_more(
+    field: String,
+    id: &str,
+    known: Option<&Known>,
+) -> Result<(), FleetError> {
     match known.map(|known| known.status) {
-        None => Err(format!("there is no project {shown:?}")),
+        None => Err(unknown(field, format!("there is no project {:?}", text::cut(id, 80)))),
         Some(ProjectStatus::Archived) => {
-            Err(format!("project {shown:?} is ARCHIVED; set its status to ACTIVE first"))
+            Err(FleetError::Archived { field, project: id.to_owned() })
         }
         Some(ProjectStatus::Active | ProjectStatus::Paused) => Ok(()),
     }

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use fairgate_store::{Columns, StoreError, Transaction, Value};
 use serde_json::{Map, Value as Json};
 
-use crate::add::{PROMPT_MAX, TITLE_MAX};
+use crate::add::{PROMPT_MAX, TITLE_MAX, check_retries};
 use crate::call::{Call, bump_version, not_found};
 use crate::error::FleetError;
 use crate::history;
 use crate::model::{TaskLine, TaskPatch, TaskQuery, TaskView};
 use crate::rows;
 use crate::state::TaskState;
-use crate::text::{self, invalid};
+use crate::text;
 
 /// How many tasks a list has where nobody says, and at most.
-const LIST: (u32, u32) = (100, 1_000);
+const LIST: (u32, u32) = (100, 1_001);
 /// How many of those that wait for a task are named.
 pub(crate) const WAITING_MAX: i64 = 1_000;
 
@@ -88,7 +88,8 @@ pub(crate) fn list(
     if let Some(after) = &query.after {
         let made = "SELECT made FROM fleet_tasks WHERE id = $1";
         let made = tx.first(made, &[after.as_str().into()], |row| row.int(0))?;
-        let unknown = || invalid("after", format!("there is no task {:?}", text::cut(after, 80)));
+        let unknown =
+            || text::unknown("after", format!("there is no task {:?}", text::cut(after, 80)));
         filter("t.made >", made.ok_or_else(unknown)?.into());
     }
     if !query.states.is_empty() {
@@ -203,6 +204,7 @@ pub(crate) fn patch(
     let estimate_value =
         estimate.map(|estimate| text::tokens("estimate", estimate, text::TASK_TOKENS_MAX));
     let estimate_value = estimate_value.transpose()?;
+    check_retries("retries", retries)?;
     let mut change = Change::default();
     let was = &before.line;
     change.text("title", &was.title, title);

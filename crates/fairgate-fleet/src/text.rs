@@ -21,6 +21,11 @@ pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> F
     FleetError::Invalid { field: field.into(), problem: problem.into() }
 }
 
+/// A field that names something that is not there.
+pub(crate) fn unknown(field: impl Into<String>, problem: impl Into<String>) -> FleetError {
+    FleetError::Unknown { field: field.into(), problem: problem.into() }
+}
+
 /// A name: letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
 pub(crate) fn name(field: &str, name: &str, max: usize) -> Result<(), FleetError> {
     let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -7,7 +7,7 @@ use crate::call::{Call, bump_version, not_found};
 use crate::error::FleetError;
 use crate::model::{NewWorkspace, WorkspaceView};
 use crate::projects;
-use crate::text::{self, invalid};
+use crate::text;
 
 /// How long a path may be, in bytes.
 const PATH_MAX: usize = 4_096;
@@ -21,8 +21,7 @@ pub(crate) fn add(
     text::name("id", &id, text::NAME_MAX)?;
     text::line("path", &path, PATH_MAX)?;
     let known = projects::known(tx, &project)?;
-    projects::open_to_more(&project, known.as_ref())
-        .map_err(|problem| invalid("project", problem))?;
+    projects::open_to_more("project".to_owned(), &project, known.as_ref())?;
     if find(tx, &id)?.is_some() {
         return Err(FleetError::Exists { what: "workspace", id });
     }

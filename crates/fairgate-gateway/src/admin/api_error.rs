@@ -175,7 +175,17 @@ impl From<FleetError> for ApiError {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "cycle", message).in_field("needs")
             }
             FleetError::LeaseLost { .. } => conflict("lease_lost"),
-            FleetError::Agent { .. } => Self::new(StatusCode::FORBIDDEN, "agent_paused", message),
+            FleetError::Unknown { field, .. } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message).in_field(field)
+            }
+            FleetError::Archived { field, .. } => conflict("archived").in_field(field),
+            FleetError::Agent { state, .. } => {
+                let code = match state {
+                    AgentState::Retired => "agent_retired",
+                    AgentState::Paused | AgentState::Active => "agent_paused",
+                };
+                Self::new(StatusCode::FORBIDDEN, code, message)
+            }
             FleetError::Store(error) => error.into(),
         }
     }

@@ -74,7 +74,7 @@ pub(in crate::admin) async fn create(
     params(("id" = String, Path, description = "The agent's name")),
     responses(
         (status = 200, description = "The agent as it is now", body = AgentView),
-        (status = 409, description = "It is retired", body = ErrorBody),
+        (status = 403, description = "No admin token, or the agent is retired for good", body = ErrorBody),
     ),
 )]
 pub(in crate::admin) async fn patch(
@@ -92,7 +92,7 @@ pub(in crate::admin) async fn patch(
     params(("id" = String, Path, description = "The agent's name")),
     responses(
         (status = 200, description = "The agent with its new token", body = AgentWithToken),
-        (status = 409, description = "It is retired", body = ErrorBody),
+        (status = 403, description = "No admin token, or the agent is retired for good", body = ErrorBody),
     ),
 )]
 pub(in crate::admin) async fn rotate(

@@ -89,6 +89,9 @@ pub(in crate::admin) async fn list(
     if let Some(project) = &project {
         see_project(&app, &viewer, project, || ApiError::not_found("project", project)).await?;
     }
+    if let Some(after) = &query.after {
+        see(&app, &viewer, &after.0).await?;
+    }
     let query = TaskQuery {
         project,
         states: query.state.map(|states| states.0).unwrap_or_default(),
