@@ -5,10 +5,15 @@
 //! decides, the decision is applied, all in one transaction. Nothing here knows HTTP; nothing here decides who is owed
 //! most, which is `fairgate_core::proportional`'s.
 
+mod activity;
 mod error;
 mod fleet;
+mod history;
 mod model;
+mod rows;
+mod spent;
 mod state;
+mod usage;
 
 pub use error::FleetError;
 pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};
