@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fairgate_money::UnixMicros;
 use fairgate_store::{KeyHash, Store, StoreError};
 
+use crate::dispatch::Dispatch;
 use crate::error::FleetError;
 use crate::model::*;
 
@@ -77,6 +78,7 @@ struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
     options: FleetOptions,
+    dispatch: Arc<Dispatch>,
 }
 
 /// An agent that has shown its token.
@@ -91,7 +93,8 @@ pub struct AgentId {
 impl Fleet {
     /// The fleet in this store.
     pub fn new(store: Store, clock: Arc<dyn Clock>, options: FleetOptions) -> Self {
-        Self { inner: Arc::new(Inner { store, clock, options }) }
+        let dispatch = Arc::new(Dispatch::new(&options));
+        Self { inner: Arc::new(Inner { store, clock, options, dispatch }) }
     }
 
     /// Makes a project.
@@ -229,7 +232,7 @@ impl Fleet {
 
     /// A task for an agent, once there is one; none when the wait is over. An agent that holds a task is given that one again.
     pub fn claim<'a>(&'a self, agent: &'a AgentId, wait: Duration) -> Answer<'a, Option<Claim>> {
-        self.not_yet()
+        Box::pin(self.inner.dispatch.claim(agent, wait))
     }
 
     /// A sign of life.
@@ -306,7 +309,8 @@ impl Fleet {
 
     /// Runs the loop until the store is closed.
     pub fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        Box::pin(async {})
+        let Inner { store, clock, dispatch, .. } = &*self.inner;
+        Box::pin(Arc::clone(dispatch).run(store.clone(), Arc::clone(clock)))
     }
 
     fn not_yet<T: Send + 'static>(&self) -> Answer<'_, T> {

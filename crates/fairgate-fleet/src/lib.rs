@@ -6,14 +6,23 @@
 //! most, which is `fairgate_core::proportional`'s.
 
 mod activity;
+mod dispatch;
 mod error;
 mod fleet;
 mod history;
+mod journal;
+mod json_rows;
+mod keys;
 mod model;
+mod pace;
+mod round;
 mod rows;
 mod spent;
 mod state;
+#[cfg(test)]
+mod testing;
 mod usage;
+mod waiters;
 
 pub use error::FleetError;
 pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};
