@@ -22,25 +22,21 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Dispatch {
     pub(crate) waiters: Waiters,
     pub(crate) rules: Rules,
-    news: Notify,
+    /// Told when something changed that a round should see.
+    news: Arc<Notify>,
     journal: Option<Journal>,
     complaints: Throttle<&'static str>,
 }
 
 impl Dispatch {
-    pub(crate) fn new(options: &FleetOptions) -> Self {
+    pub(crate) fn new(options: &FleetOptions, news: Arc<Notify>) -> Self {
         Self {
             waiters: Waiters::default(),
             rules: Rules::new(options),
-            news: Notify::new(),
+            news,
             journal: options.journal.clone().map(Journal::new),
             complaints: Throttle::default(),
         }
-    }
-
-    /// Something changed that a round should see.
-    pub(crate) fn wake(&self) {
-        self.news.notify_one();
     }
 
     /// How many calls of the scheduler are missing in the journal of rounds.
@@ -52,7 +48,7 @@ impl Dispatch {
     pub(crate) async fn claim(&self, agent: &AgentId, wait: Duration) -> Claimed {
         let until = Instant::now() + wait;
         let (place, mut answer) = self.waiters.join(agent, until)?;
-        self.wake();
+        self.news.notify_one();
         for patience in [wait, GRACE] {
             match tokio::time::timeout(patience, &mut answer).await {
                 Ok(Ok(claimed)) => return claimed,
@@ -70,7 +66,7 @@ impl Dispatch {
         loop {
             let step = pace.next(clock.now(), self.waiters.are_there());
             let done = match step {
-                Step::Round => self.round(&store, &*clock, &mut pace).await,
+                Step::Round => self.round(&store, &clock, &mut pace).await,
                 Step::Look => look(&store, &*clock, &mut pace).await,
                 Step::Sleep(length) => {
                     tokio::select! {
@@ -101,13 +97,14 @@ impl Dispatch {
     async fn round(
         &self,
         store: &Store,
-        clock: &dyn Clock,
+        clock: &Arc<dyn Clock>,
         pace: &mut Pace,
     ) -> Result<(), StoreError> {
         let (numbers, askers) = self.waiters.enter_round();
-        let (rules, now) = (self.rules, clock.now());
+        let (rules, its_clock) = (self.rules, Arc::clone(clock));
+        // The time is taken when the transaction's turn has come.
         let work = move |tx: &mut dyn fairgate_store::Transaction| {
-            round::round(tx, &rules, &askers, now)
+            round::round(tx, &rules, &askers, its_clock.now())
         };
         let outcome = store.transact(Keep::ThroughKill, work).await;
         let made = match outcome {
@@ -140,9 +137,8 @@ impl Dispatch {
 
 /// Looks whether another process changed the fleet.
 async fn look(store: &Store, clock: &dyn Clock, pace: &mut Pace) -> Result<(), StoreError> {
-    let read = |tx: &mut dyn fairgate_store::Transaction| {
-        tx.first(round::VERSION, &[], |row| row.int(0))
-    };
+    let read =
+        |tx: &mut dyn fairgate_store::Transaction| tx.first(round::VERSION, &[], |row| row.int(0));
     let version = store.inspect(read).await?;
     pace.saw(clock.now(), version.unwrap_or_default());
     Ok(())

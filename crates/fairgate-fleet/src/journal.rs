@@ -176,7 +176,8 @@ mod tests {
 
     /// The moments in each file, by the file's name.
     fn files(folder: &std::path::Path) -> Vec<(String, Vec<i64>)> {
-        let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
         names.sort();
         let moments = |path: &PathBuf| {
             let text = fs::read_to_string(path).unwrap();

@@ -10,7 +10,9 @@ pub(crate) fn table(database: Database, place: usize, types: &[&str]) -> String 
         Database::Sqlite => {
             format!("CAST(json_extract(e.value, '$[{number}]') AS {kind}) AS column{}", number + 1)
         }
-        Database::Postgres => format!("CAST(e.value ->> {number} AS {kind}) AS column{}", number + 1),
+        Database::Postgres => {
+            format!("CAST(e.value ->> {number} AS {kind}) AS column{}", number + 1)
+        }
     };
     let cells: Vec<_> = types.iter().enumerate().map(cell).collect();
     format!("(SELECT {} FROM {})", cells.join(", "), elements(database, place, ""))
@@ -20,7 +22,9 @@ pub(crate) fn table(database: Database, place: usize, types: &[&str]) -> String 
 pub(crate) fn texts(database: Database, place: usize) -> String {
     match database {
         Database::Sqlite => format!("(SELECT e.value FROM {})", elements(database, place, "")),
-        Database::Postgres => format!("(SELECT e.value FROM {})", elements(database, place, "_text")),
+        Database::Postgres => {
+            format!("(SELECT e.value FROM {})", elements(database, place, "_text"))
+        }
     }
 }
 

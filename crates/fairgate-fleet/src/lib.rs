@@ -5,24 +5,37 @@
 //! decides, the decision is applied, all in one transaction. Nothing here knows HTTP; nothing here decides who is owed
 //! most, which is `fairgate_core::proportional`'s.
 
+mod actions;
 mod activity;
+mod add;
+mod agents;
+mod call;
+mod claims;
 mod dispatch;
 mod error;
 mod fleet;
+mod graph;
 mod history;
 mod journal;
 mod json_rows;
 mod keys;
+mod logs;
 mod model;
 mod pace;
+mod projects;
+mod retry;
 mod round;
 mod rows;
 mod spent;
 mod state;
+mod step;
+mod tasks;
 #[cfg(test)]
 mod testing;
+mod text;
 mod usage;
 mod waiters;
+mod workspaces;
 
 pub use error::FleetError;
 pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};

@@ -73,14 +73,15 @@ impl Pace {
     }
 
     /// A round was made.
-    pub(crate) fn made(&mut self, now: UnixMicros, version: i64, due: Option<UnixMicros>, again: bool) {
-        *self = Self {
-            version: Some(version),
-            due,
-            has_news: again,
-            looked_at: now,
-            not_before: None,
-        };
+    pub(crate) fn made(
+        &mut self,
+        now: UnixMicros,
+        version: i64,
+        due: Option<UnixMicros>,
+        again: bool,
+    ) {
+        *self =
+            Self { version: Some(version), due, has_news: again, looked_at: now, not_before: None };
     }
 
     /// The version was looked at.

@@ -10,16 +10,17 @@ pub(crate) mod scene;
 mod tests;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use fairgate_journal::schedule::Round;
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 
 use crate::fleet::FleetOptions;
-use crate::json_rows;
 use crate::model::Claim;
 use crate::state::AgentState;
 use crate::usage::{self, Window};
+use crate::{json_rows, retry};
 use load::HeldTask;
 use scene::Waiting;
 
@@ -30,38 +31,30 @@ pub(crate) struct Rules {
     pub(crate) budget: Option<u64>,
     pub(crate) min_task_guarantee: bool,
     pub(crate) default_estimate: u64,
-    lease_us: i64,
-    backoff_us: (i64, i64),
+    lease: Duration,
+    /// The pause after a first failure, and the longest.
+    backoff: (Duration, Duration),
 }
 
 impl Rules {
     pub(crate) fn new(options: &FleetOptions) -> Self {
-        let micros =
-            |length: std::time::Duration| i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
         Self {
             window: Window::new(options.window),
             budget: options.budget,
             min_task_guarantee: options.min_task_guarantee,
             default_estimate: options.default_estimate,
-            lease_us: micros(options.lease),
-            backoff_us: (micros(options.backoff.0), micros(options.backoff.1)),
+            lease: options.lease,
+            backoff: options.backoff,
         }
     }
 
     fn lease_end(&self, now: UnixMicros) -> UnixMicros {
-        UnixMicros(now.0.saturating_add(self.lease_us))
-    }
-
-    /// When a task that was tried again so often is tried the next time.
-    pub(crate) fn resume_at(&self, retries: u64, now: UnixMicros) -> UnixMicros {
-        let (first, longest) = self.backoff_us;
-        let factor = 1_i64.checked_shl(u32::try_from(retries.min(62)).unwrap_or(62)).unwrap_or(1);
-        UnixMicros(now.0.saturating_add(first.saturating_mul(factor).min(longest)))
+        retry::later(now, self.lease)
     }
 
     /// How often an agent should give a sign of life, in seconds: three times within its lease.
     pub(crate) fn heartbeat_s(&self) -> u32 {
-        u32::try_from((self.lease_us / 3_000_000).max(1)).unwrap_or(u32::MAX)
+        u32::try_from((self.lease / 3).as_secs().max(1)).unwrap_or(u32::MAX)
     }
 }
 
@@ -145,8 +138,7 @@ fn serve(
         match agents.get(&asker.agent) {
             None => outcome.replies[place] = Some(asker.refused("is not there any more".into())),
             Some(agent) if agent.state != AgentState::Active => {
-                let why = format!("is {}", agent.state.word().to_lowercase());
-                outcome.replies[place] = Some(asker.refused(why));
+                outcome.replies[place] = Some(asker.refused(format!("is {}", agent.state)));
             }
             Some(agent) => match holding.get(asker.agent.as_str()) {
                 Some(task) => again.push((place, *task)),

@@ -56,7 +56,9 @@ impl World {
     pub(crate) async fn with(options: FleetOptions) -> Self {
         let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
         let world = Self { store, options, now: START, made: 0 };
-        world.run("INSERT INTO tenant_groups (name, weight, created_at) VALUES ('g', 1, 0)", &[]).await;
+        world
+            .run("INSERT INTO tenant_groups (name, weight, created_at) VALUES ('g', 1, 0)", &[])
+            .await;
         world
             .run(
                 "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
@@ -86,7 +88,8 @@ impl World {
         let sql = sql.to_owned();
         let work = move |tx: &mut dyn Transaction| {
             tx.list(&sql, &[], |row| {
-                let shown = |column| row.text_or_null(column).map(|it| it.unwrap_or_else(|| "-".into()));
+                let shown =
+                    |column| row.text_or_null(column).map(|it| it.unwrap_or_else(|| "-".into()));
                 Ok((0..columns).map(shown).collect::<Result<Vec<_>, _>>()?.join(" "))
             })
         };

@@ -66,8 +66,7 @@ impl Waiters {
         let number = state.next_number;
         state.next_number += 1;
         let asker = Asker { agent: agent.id.clone(), seed: agent.seed };
-        let waiter =
-            Waiter { number, asker, until, reply, was_served: false, is_in_round: false };
+        let waiter = Waiter { number, asker, until, reply, was_served: false, is_in_round: false };
         state.waiting.push(waiter);
         Ok((Place { waiters: self, number }, answer))
     }
@@ -106,7 +105,8 @@ impl Waiters {
         let mut state = self.lock();
         for waiter in std::mem::take(&mut state.waiting) {
             if waiter.is_in_round && waiter.until <= now {
-                let failed = |problem: &StoreError| StoreError::Database(problem.to_string()).into();
+                let failed =
+                    |problem: &StoreError| StoreError::Database(problem.to_string()).into();
                 let _ = waiter.reply.send(problem.map_or(Ok(None), |problem| Err(failed(problem))));
             } else {
                 let was_served = waiter.was_served || (waiter.is_in_round && problem.is_none());
@@ -177,7 +177,8 @@ mod tests {
     async fn nobody_leaves_before_a_round_has_looked() {
         let waiters = Waiters::default();
         let now = Instant::now();
-        let (place, _answer) = waiters.join(&agent("a"), now + std::time::Duration::from_secs(9)).unwrap();
+        let (place, _answer) =
+            waiters.join(&agent("a"), now + std::time::Duration::from_secs(9)).unwrap();
         assert!(!place.try_leave(), "no round yet");
         waiters.enter_round();
         assert!(!place.try_leave(), "within a round");

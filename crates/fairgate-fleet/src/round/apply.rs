@@ -154,7 +154,8 @@ fn claim(
 }
 
 fn lock_workspaces(tx: &mut dyn Transaction, grants: &[Grant]) -> Result<(), StoreError> {
-    let locks = grants.iter().filter_map(|it| Some(json!([it.workspace.as_ref()?, it.task, it.agent])));
+    let locks =
+        grants.iter().filter_map(|it| Some(json!([it.workspace.as_ref()?, it.task, it.agent])));
     let locks: Vec<_> = locks.collect();
     if locks.is_empty() {
         return Ok(());

@@ -172,7 +172,8 @@ impl<'a> Desk<'a> {
                 parts.workspace_locks.insert(workspace.clone(), Some(holder));
             }
         }
-        let are_counted = is_listed.iter().zip(&self.projects).any(|(is, it)| *is && it.free.is_some());
+        let are_counted =
+            is_listed.iter().zip(&self.projects).any(|(is, it)| *is && it.free.is_some());
         for (place, is_listed) in is_listed.into_iter().enumerate() {
             self.add_project(&mut parts, place, is_listed, are_counted, kind);
         }
@@ -268,9 +269,11 @@ impl<'a> Desk<'a> {
         };
         let mut has_next = vec![false; self.projects.len()];
         for (task, is_given) in scene.tasks.iter().zip(&self.is_given) {
-            let is_taken =
-                task.workspace.as_ref().is_some_and(|it| self.taken.contains_key(&**it));
-            if !is_given && !is_taken && task.affinity.is_none() && task.estimate <= left(task.project)
+            let is_taken = task.workspace.as_ref().is_some_and(|it| self.taken.contains_key(&**it));
+            if !is_given
+                && !is_taken
+                && task.affinity.is_none()
+                && task.estimate <= left(task.project)
             {
                 has_next[task.project] = true;
             }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::Rules;
 use crate::history::{self, Step};
+use crate::retry::{self, AfterFailure};
 use crate::state::TaskState;
 use crate::{activity, json_rows};
 
@@ -19,8 +20,8 @@ struct Due {
     from: TaskState,
     epoch: u64,
     agent: Option<String>,
-    retries: u64,
-    retries_max: u64,
+    retries: u32,
+    retries_max: u32,
     open_needs: u64,
 }
 
@@ -28,7 +29,7 @@ struct Due {
 struct End {
     to: TaskState,
     reason: Option<String>,
-    retries: u64,
+    retries: u32,
     resume_after: Option<UnixMicros>,
 }
 
@@ -38,8 +39,7 @@ pub(super) fn expire(
     rules: &Rules,
     now: UnixMicros,
 ) -> Result<Expired, StoreError> {
-    const COLUMNS: &str =
-        "SELECT id, project, state, epoch, agent, retries, retries_max, open_needs FROM fleet_tasks";
+    const COLUMNS: &str = "SELECT id, project, state, epoch, agent, retries, retries_max, open_needs FROM fleet_tasks";
     let values = [now.into(), ENDS_MAX.into()];
     let leases = format!(
         "{COLUMNS} WHERE lease_until <= $1 AND state IN ('ASSIGNED', 'IN_PROGRESS') \
@@ -79,42 +79,34 @@ fn read(row: &dyn fairgate_store::Columns) -> Result<Due, StoreError> {
         from: history::state(&row.text(2)?)?,
         epoch: row.count(3)?,
         agent: row.text_or_null(4)?,
-        retries: row.count(5)?,
-        retries_max: row.count(6)?,
+        retries: u32::try_from(row.int(5)?).unwrap_or(0),
+        retries_max: u32::try_from(row.int(6)?).unwrap_or(0),
         open_needs: row.count(7)?,
     })
 }
 
 fn end(due: &Due, rules: &Rules, now: UnixMicros) -> End {
     let Due { retries, retries_max, .. } = *due;
-    let agent = due.agent.as_deref().unwrap_or("?");
+    let agent = due.agent.as_deref().unwrap_or("its agent");
+    let to =
+        |to: TaskState, reason: Option<String>| End { to, reason, retries, resume_after: None };
     match due.from {
-        TaskState::Assigned => End {
-            to: TaskState::Ready,
-            reason: Some(format!("agent {agent} did not begin before its lease ran out")),
-            retries,
-            resume_after: None,
-        },
-        TaskState::InProgress if retries < retries_max => End {
-            to: TaskState::Paused,
-            reason: Some(format!("agent {agent} gave no sign of life")),
-            retries: retries + 1,
-            resume_after: Some(rules.resume_at(retries, now)),
-        },
-        TaskState::InProgress => End {
-            to: TaskState::Blocked,
-            reason: Some(format!(
-                "agent {agent} gave no sign of life, and no retry is left ({retries} of {retries_max} used)"
-            )),
-            retries,
-            resume_after: None,
-        },
-        _ => End {
-            to: if due.open_needs == 0 { TaskState::Ready } else { TaskState::Defined },
-            reason: None,
-            retries,
-            resume_after: None,
-        },
+        TaskState::Assigned => {
+            let reason = format!("agent {agent} did not begin before its lease ran out");
+            to(TaskState::Ready, Some(reason))
+        }
+        TaskState::InProgress => {
+            let next = retry::after_failure(retries, retries_max, rules.backoff, now);
+            let mut reason = format!("agent {agent} gave no sign of life, and its lease ran out");
+            if next.state == TaskState::Blocked {
+                reason
+                    .push_str(&format!("; it was tried again {retries} times, as often as it may"));
+            }
+            let AfterFailure { state, retries, resume_after } = next;
+            End { to: state, reason: Some(reason), retries, resume_after }
+        }
+        _ if due.open_needs == 0 => to(TaskState::Ready, None),
+        _ => to(TaskState::Defined, None),
     }
 }
 
@@ -142,7 +134,8 @@ fn write(
     )?;
     let tasks = json_rows::names(due.iter().map(|it| it.task.as_str()));
     let texts = json_rows::texts(database, 1);
-    let free = format!("UPDATE fleet_workspaces SET task = NULL, agent = NULL WHERE task IN {texts}");
+    let free =
+        format!("UPDATE fleet_workspaces SET task = NULL, agent = NULL WHERE task IN {texts}");
     tx.run(&free, &[tasks])?;
     let steps: Vec<_> = (due.iter().zip(ends))
         .map(|(due, end)| Step {

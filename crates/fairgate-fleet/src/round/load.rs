@@ -97,8 +97,11 @@ fn projects(
         Sums::COLUMNS
     );
     tx.list(&sql, &[], |row| {
-        let account =
-            Account { baseline: row.count(7)?, baseline_at: row.moment(8)?, sums: Sums::read(row, 10)? };
+        let account = Account {
+            baseline: row.count(7)?,
+            baseline_at: row.moment(8)?,
+            sums: Sums::read(row, 10)?,
+        };
         Ok(ProjectRow {
             id: row.text(0)?.into(),
             is_active: row.text(1)? == state::ProjectStatus::Active.word(),
@@ -128,7 +131,8 @@ fn kind_max(text: &str) -> Result<BTreeMap<String, u64>, StoreError> {
     if text == "{}" {
         return Ok(BTreeMap::new());
     }
-    let wrong = |problem| StoreError::Database(format!("a project's agent_max is {text:?}: {problem}"));
+    let wrong =
+        |problem| StoreError::Database(format!("a project's agent_max is {text:?}: {problem}"));
     serde_json::from_str(text).map_err(wrong)
 }
 
@@ -182,7 +186,8 @@ pub(crate) fn more_tasks(
         limits[*place] = Some(FURTHER);
     }
     let more = first_ready(tx, rules, scene, &limits)?;
-    let is_loaded_anew = |task: &ReadyTask| task.affinity.is_none() && limits[task.project].is_some();
+    let is_loaded_anew =
+        |task: &ReadyTask| task.affinity.is_none() && limits[task.project].is_some();
     scene.tasks.retain(|task| !is_loaded_anew(task));
     scene.tasks.extend(more);
     mark_cut(scene, &limits);

@@ -131,7 +131,11 @@ async fn a_task_whose_workspace_is_taken_is_passed_over() {
     w.agents(4).await;
     assert_eq!(w.given(&["a0", "a1", "a2"]).await, ["any", "needs-w2", "-"]);
     let locks = w.rows("SELECT id, task, agent FROM fleet_workspaces ORDER BY id", 3).await;
-    assert_eq!(locks, ["w1 somebody's -", "w2 needs-w2 a1", "w3 any a0"], "any took the one nobody needs");
+    assert_eq!(
+        locks,
+        ["w1 somebody's -", "w2 needs-w2 a1", "w3 any a0"],
+        "any took the one nobody needs"
+    );
 }
 
 // The holes.
@@ -239,7 +243,8 @@ async fn a_task_waits_for_its_agent_and_then_for_anyone() {
     w.task("any", "p", |_| {}).await;
     w.agents(4).await;
     assert_eq!(w.given(&["a0", "a2"]).await, ["any", "-"]);
-    w.run("UPDATE fleet_tasks SET state = 'COMPLETED', lease_until = NULL WHERE id = 'any'", &[]).await;
+    w.run("UPDATE fleet_tasks SET state = 'COMPLETED', lease_until = NULL WHERE id = 'any'", &[])
+        .await;
     let due = w.round(&["a2"]).await.due;
     assert_eq!(due.map(|due| due.0), Some(START.0 + 120_000_000));
     w.pass(119);
@@ -273,7 +278,9 @@ async fn a_types_maximum_holds() {
     let mut w = World::new().await;
     w.project("p", |p| (p.concurrency, p.agent_max) = (9, r#"{"big":1}"#)).await;
     w.tasks("p", 9).await;
-    for (agent, kind) in [("b1", "big"), ("b2", "big"), ("s1", "small"), ("b3", "big"), ("s2", "small")] {
+    for (agent, kind) in
+        [("b1", "big"), ("b2", "big"), ("s1", "small"), ("b3", "big"), ("s2", "small")]
+    {
         w.agent(agent, kind).await;
     }
     let given = w.given(&["b1", "b2", "s1", "b3", "s2"]).await;
@@ -301,7 +308,10 @@ async fn a_claim_has_an_epoch_a_lease_a_reservation_and_a_key() {
     let claim = claim_of(outcome.replies[0].as_ref()).unwrap();
     assert_eq!((claim.epoch, claim.reserved, claim.heartbeat_s), (1, 777, 20));
     assert_eq!(claim.lease_until.0, START.0 + 60_000_000);
-    assert_eq!((claim.workspace.as_deref(), claim.workspace_path.as_deref()), (Some("w"), Some("/w")));
+    assert_eq!(
+        (claim.workspace.as_deref(), claim.workspace_path.as_deref()),
+        (Some("w"), Some("/w"))
+    );
     assert_eq!((claim.tenant.as_str(), claim.prompt.as_str()), ("acme", "a prompt"));
     assert!(claim.key.as_ref().is_some_and(|key| key.starts_with("fgt-")));
     let row = w.rows("SELECT state, agent, in_workspace FROM fleet_tasks", 3).await;
@@ -337,7 +347,7 @@ async fn an_agent_that_may_not_is_told_so() {
         Some(Reply::Refused { why, .. }) => why.clone(),
         other => format!("{other:?}"),
     };
-    assert_eq!((why(0).as_str(), why(1).as_str()), ("is paused", "is not there any more"));
+    assert_eq!((why(0).as_str(), why(1).as_str()), ("is PAUSED", "is not there any more"));
     assert!(claim_of(outcome.replies[2].as_ref()).is_some());
 }
 
@@ -376,7 +386,8 @@ async fn an_agent_that_dies_at_work_costs_a_retry() {
     assert_eq!(w.task_state("t").await, "PAUSED");
     assert_eq!(due, Some(240_000_000), "60 s · 2²");
     assert_eq!(w.rows("SELECT id FROM fleet_workspaces WHERE task IS NULL", 1).await, ["w"]);
-    let kept = "SELECT id FROM fleet_tasks WHERE used_before = 5 AND reserved = 0 AND key_hash IS NULL";
+    let kept =
+        "SELECT id FROM fleet_tasks WHERE used_before = 5 AND reserved = 0 AND key_hash IS NULL";
     assert_eq!(w.rows(kept, 1).await, ["t"]);
     w.pass(240);
     dies(&mut w).await;
