@@ -11,6 +11,6 @@ mod model;
 mod state;
 
 pub use error::FleetError;
-pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};
+pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, Rounds, SystemClock};
 pub use model::*;
 pub use state::{AgentState, ProjectStatus, TaskState};
