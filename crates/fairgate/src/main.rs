@@ -40,6 +40,11 @@ enum Command {
     Request(admin::RequestArgs),
     Pool(admin::PoolCommand),
     Worker(admin::WorkerCommand),
+    Fleet(admin::FleetArgs),
+    Project(admin::ProjectCommand),
+    Task(admin::TaskCommand),
+    Agent(admin::AgentCommand),
+    Workspace(admin::WorkspaceCommand),
     Audit(admin::AuditArgs),
     Reload(admin::ReloadArgs),
 }
@@ -61,6 +66,11 @@ fn main() -> ExitCode {
         Command::Request(args) => args.run(),
         Command::Pool(command) => command.run(),
         Command::Worker(command) => command.run(),
+        Command::Fleet(args) => args.run(),
+        Command::Project(command) => command.run(),
+        Command::Task(command) => command.run(),
+        Command::Agent(command) => command.run(),
+        Command::Workspace(command) => command.run(),
         Command::Audit(args) => args.run(),
         Command::Reload(args) => args.run(),
     };

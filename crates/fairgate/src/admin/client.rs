@@ -1,5 +1,6 @@
 //! The admin API's client: one request, one connection.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +62,25 @@ pub(crate) struct GatewayArgs {
     ca: Option<PathBuf>,
 }
 
+/// What the admin API says is wrong.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// All of it, for people.
+    words: String,
+    /// What is wrong, in the API's own words; empty where it was no answer of the API.
+    pub(crate) message: String,
+    /// The field that is to blame.
+    pub(crate) field: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
 /// A way to the admin API.
 pub(crate) struct Client {
     url: Uri,
@@ -103,7 +123,7 @@ impl Client {
         if status.is_success() {
             return Ok(text);
         }
-        bail!("{}", self.refusal(status, &text))
+        Err(self.refusal(status, &text).into())
     }
 
     async fn exchange(
@@ -140,14 +160,15 @@ impl Client {
     }
 
     /// What the API says is wrong, and what to do where that is about how it was asked.
-    fn refusal(&self, status: StatusCode, text: &str) -> String {
+    fn refusal(&self, status: StatusCode, text: &str) -> Refusal {
         let told: Option<Value> = serde_json::from_str(text).ok();
         let field = |name: &str| told.as_ref()?.pointer(&format!("/error/{name}"))?.as_str();
         let (Some(message), Some(code)) = (field("message"), field("code")) else {
-            return format!("the gateway answered {status}");
+            let words = format!("the gateway answered {status}");
+            return Refusal { words, message: String::new(), field: None };
         };
         let (url, found) = (&self.url, &self.token.found);
-        match status {
+        let words = match status {
             StatusCode::UNAUTHORIZED => {
                 format!(
                     "the admin token is wrong: the gateway at {url} does not know the one from {found} ({code})"
@@ -160,7 +181,8 @@ impl Client {
                  configuration, which `fairgate serve` prints: name it with --url or FAIRGATE_URL ({code})"
             ),
             _ => format!("{message} ({code})"),
-        }
+        };
+        Refusal { words, message: message.to_owned(), field: field("field").map(str::to_owned) }
     }
 
     fn tls(&self) -> Result<ClientConfig> {
@@ -265,8 +287,8 @@ mod tests {
         };
         let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;
         let told = client.refusal(StatusCode::NOT_FOUND, text);
-        assert_eq!(told, r#"there is no tenant "x" (not_found)"#);
+        assert_eq!(told.to_string(), r#"there is no tenant "x" (not_found)"#);
         let told = client.refusal(StatusCode::BAD_GATEWAY, "<html>");
-        assert_eq!(told, "the gateway answered 502 Bad Gateway");
+        assert_eq!(told.to_string(), "the gateway answered 502 Bad Gateway");
     }
 }
