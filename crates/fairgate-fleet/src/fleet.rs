@@ -87,6 +87,17 @@ struct Inner {
     dispatch: Arc<Dispatch>,
 }
 
+/// The rounds so far that had agents to serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    /// How many.
+    pub with_agents: u64,
+    /// How long they took together, the database included.
+    pub time: Duration,
+    /// The most statements that one of them made.
+    pub statements_most: u64,
+}
+
 /// An agent that has shown its token.
 #[derive(Clone)]
 pub struct AgentId {
@@ -412,6 +423,11 @@ impl Fleet {
     /// Whose a task key is, where its claim is in force.
     pub fn task_key<'a>(&'a self, hash: KeyHash) -> Answer<'a, Option<TaskKey>> {
         self.look(move |tx, _| Ok(agents::of_task_key(tx, hash)?))
+    }
+
+    /// The rounds so far that had agents to serve.
+    pub fn rounds(&self) -> Rounds {
+        Rounds::default()
     }
 
     /// Runs the loop until the store is closed.

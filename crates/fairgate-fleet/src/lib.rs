@@ -38,6 +38,6 @@ mod waiters;
 mod workspaces;
 
 pub use error::FleetError;
-pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};
+pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, Rounds, SystemClock};
 pub use model::*;
 pub use state::{AgentState, ProjectStatus, TaskState};
