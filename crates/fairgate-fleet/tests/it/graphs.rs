@@ -23,7 +23,7 @@ async fn states_follow_from_needs(world: World) {
     world.add(&["d<b,c", "b<a", "c<a", "a"]).await;
     let shown = |id: &'static str| async { world.task(id).await };
     assert_eq!(shown("a").await.line.state, TaskState::Ready);
-    assert_eq!(shown("a").await.needed_by, ["d", "b", "c"]);
+    assert_eq!(shown("a").await.needed_by, ["b", "c", "d"]);
     assert_eq!(shown("a").await.line.title, "do it");
     let d = shown("d").await;
     assert_eq!(d.line.state, TaskState::Defined);
@@ -239,6 +239,13 @@ async fn ten_thousand_in_a_row(world: World) {
     // The last first, so that every need is found further on.
     let added = world.add_all((0..10_000).rev().map(task).collect()).await.unwrap();
     assert_eq!(added.added.len(), 10_000);
-    assert_eq!(world.task("n0").await.needed_by.len(), 1_000);
+    // As far as anybody looks.
+    let nearest: Vec<_> = (1..=200).map(id).collect();
+    assert_eq!(world.task("n0").await.needed_by, nearest);
+    let cancel = fairgate_fleet::TaskAction::Cancel { reason: None };
+    let reason = world.fleet.act("admin", "n0", cancel).await.unwrap().line.reason.unwrap();
+    assert!(reason.ends_with(
+        "more than 10 tasks wait for it: n1, n2, n3, n4, n5, n6, n7, n8, n9, n10 and others"
+    ));
     assert_eq!(world.number("SELECT COUNT(*) FROM fleet_tasks WHERE open_needs = 1").await, 9_999);
 }
