@@ -5,6 +5,7 @@
 mod address;
 mod arrays;
 mod budgets;
+mod fleet;
 mod jobs;
 mod lease;
 mod ledger;
@@ -28,7 +29,7 @@ use tokio::time::{Instant, timeout};
 
 use fairgate_money::{Currency, UnixMicros};
 
-use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::budget::{BudgetLeft, Granted, Owners, Refused};
 use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
@@ -214,7 +215,7 @@ impl Postgres {
     pub(crate) async fn reserve(
         &self,
         reservation: Reservation,
-    ) -> Result<std::result::Result<Granted, Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Refused>> {
         let command = |reply| budgets::Command::Reserve(Box::new(reservation), reply);
         let reserve = async {
             self.flush_few().await?;
