@@ -123,8 +123,9 @@ impl Dispatch {
         for (number, reply) in numbers.iter().zip(outcome.replies) {
             match reply {
                 Some(Reply::Task(claim)) => self.waiters.tell(*number, Ok(Some(*claim))),
-                Some(Reply::Refused { agent, why }) => {
-                    self.waiters.tell(*number, Err(FleetError::Agent { agent, why }));
+                Some(Reply::Refused { agent, state, why }) => {
+                    let refused = FleetError::Agent { agent, state, why };
+                    self.waiters.tell(*number, Err(refused));
                 }
                 None => {}
             }

@@ -66,8 +66,8 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    fn refused(&self, why: String) -> Reply {
-        Reply::Refused { agent: self.agent.clone(), why }
+    fn refused(&self, state: AgentState, why: String) -> Reply {
+        Reply::Refused { agent: self.agent.clone(), state, why }
     }
 }
 
@@ -95,6 +95,8 @@ pub(crate) enum Reply {
     Refused {
         /// Its name.
         agent: String,
+        /// Its state; an agent that is not there counts as retired.
+        state: AgentState,
         /// What it is: `is paused`.
         why: String,
     },
@@ -136,9 +138,13 @@ fn serve(
     let mut waiting = Vec::new();
     for (place, asker) in askers.iter().enumerate() {
         match agents.get(&asker.agent) {
-            None => outcome.replies[place] = Some(asker.refused("is not there any more".into())),
+            None => {
+                let reply = asker.refused(AgentState::Retired, "is not there any more".into());
+                outcome.replies[place] = Some(reply);
+            }
             Some(agent) if agent.state != AgentState::Active => {
-                outcome.replies[place] = Some(asker.refused(format!("is {}", agent.state)));
+                outcome.replies[place] =
+                    Some(asker.refused(agent.state, format!("is {}", agent.state)));
             }
             Some(agent) => match holding.get(asker.agent.as_str()) {
                 Some(task) => again.push((place, *task)),

@@ -97,8 +97,7 @@ pub(crate) async fn run(
     });
     let ledger = world.finish_fleet().await?;
     let rounds = rounds(folder)?;
-    let evidence =
-        Evidence { work, zombie, tasks, view, workspaces_held, rounds, points, ledger };
+    let evidence = Evidence { work, zombie, tasks, view, workspaces_held, rounds, points, ledger };
     Ok(judged::judge(scenario, plan, &evidence))
 }
 
@@ -126,11 +125,7 @@ async fn prepare(api: &Api, scenario: &Scenario, plan: &Fleet) -> Result<(), Pro
 }
 
 /// Looks on until enough is done.
-async fn watch(
-    scenario: &Scenario,
-    plan: &Fleet,
-    tally: &Tally,
-) -> Result<Vec<Point>, ProveError> {
+async fn watch(scenario: &Scenario, plan: &Fleet, tally: &Tally) -> Result<Vec<Point>, ProveError> {
     let began = Instant::now();
     let mut points = Vec::new();
     loop {
@@ -139,8 +134,7 @@ async fn watch(
         let sum: u64 = tokens.iter().sum();
         let weights: u64 = scenario.tenants.iter().map(|it| it.weight).sum();
         #[allow(clippy::cast_precision_loss, reason = "for drawing")]
-        let ideal =
-            |weight: u64| sum as f64 * weight as f64 / weights as f64;
+        let ideal = |weight: u64| sum as f64 * weight as f64 / weights as f64;
         let ideals = scenario.tenants.iter().map(|it| ideal(it.weight)).collect();
         points.push(Point {
             at_ms: began.elapsed().as_secs_f64() * 1e3,

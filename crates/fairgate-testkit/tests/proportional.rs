@@ -342,11 +342,8 @@ fn a_written_snapshot_reads_back_the_same() {
             let read = read_snapshot(str::from_utf8(&text).unwrap());
             assert_eq!(read.as_ref(), Ok(&snapshot), "seed {seed}");
         }
-        let round = Round {
-            at: seed.cast_signed() - 7,
-            assignments: schedule(&snapshot),
-            snapshot,
-        };
+        let round =
+            Round { at: seed.cast_signed() - 7, assignments: schedule(&snapshot), snapshot };
         let mut line = Vec::new();
         write_round(&mut line, &round).unwrap();
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "seed {seed}");

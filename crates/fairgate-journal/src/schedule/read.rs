@@ -4,8 +4,8 @@ use fairgate_core::proportional::{
     Agent, Assignment, Project, Snapshot, SnapshotError, SnapshotParts, Task,
 };
 
-use super::{ReadError, Round};
 use super::names::{AGENT_STATES, MODES, PROJECT_STATUSES, TASK_STATUSES};
+use super::{ReadError, Round};
 use crate::read::cursor::Cursor;
 use crate::read::fault::Fault;
 use crate::read::number::{count, credit_weight, signed, tokens};

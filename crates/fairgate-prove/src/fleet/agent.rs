@@ -116,7 +116,8 @@ impl Agent {
         let (least, most) = self.ask.output_tokens;
         let output = least + (work.calls * 7 + number * 3) % (most - least + 1);
         let task = claim["task"].as_str().unwrap_or_default();
-        let prompt = format!("[sim:tokens={output}] call {number} for {task}, please do what is to be done");
+        let prompt =
+            format!("[sim:tokens={output}] call {number} for {task}, please do what is to be done");
         let (status, answer) = self.api.chat(key, &prompt, self.ask.max_tokens).await?;
         work.calls += 1;
         if status != 200 {

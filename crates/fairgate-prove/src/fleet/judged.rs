@@ -99,8 +99,7 @@ fn shares(projects: &[TenantReport]) -> Bar {
         .iter()
         .map(|project| format!("{} {:+.2} % of its share", project.name, project.deviation_percent))
         .collect();
-    let passed =
-        projects.iter().all(|project| project.deviation_percent.abs() <= OFF_MAX_PERCENT);
+    let passed = projects.iter().all(|project| project.deviation_percent.abs() <= OFF_MAX_PERCENT);
     Bar::new("shares", passed, format!("{} (3 % allowed)", says.join(", ")))
 }
 
@@ -178,8 +177,10 @@ fn death(evidence: &Evidence) -> Bar {
 }
 
 fn nothing_left(evidence: &Evidence) -> Bar {
-    let held =
-        evidence.tasks.iter().filter(|task| ["ASSIGNED", "IN_PROGRESS"].iter().any(|it| task["state"] == *it));
+    let held = evidence
+        .tasks
+        .iter()
+        .filter(|task| ["ASSIGNED", "IN_PROGRESS"].iter().any(|it| task["state"] == *it));
     let held = held.count();
     let reserved = evidence.view["reserved"].as_u64().unwrap_or(u64::MAX);
     let left = evidence.ledger.reservations_left;
@@ -200,6 +201,8 @@ fn trouble(evidence: &Evidence) -> Bar {
     let mut trouble = evidence.work.iter().flat_map(|work| &work.trouble);
     match trouble.next() {
         None => Bar::new("no trouble", true, "no call and no report was refused"),
-        Some(first) => Bar::new("no trouble", false, format!("{} times; first: {first}", trouble.count() + 1)),
+        Some(first) => {
+            Bar::new("no trouble", false, format!("{} times; first: {first}", trouble.count() + 1))
+        }
     }
 }
