@@ -162,8 +162,8 @@ mod tests {
     fn without_room_in_a_hosted_budget_it_is_for_own_workers_only() {
         let hosted = BudgetLeft { tier: BudgetTier::Hosted, ..left(Period::Day, 10, 0, 0) };
         let budgets = [left(Period::Day, 100, 0, 0), hosted];
-        let fits = fits(&budgets, &asked(50, 0, Some((10, 0)))).unwrap();
-        assert_eq!(fits, Granted { hosted: true, why: None });
+        let there = fits(&budgets, &asked(50, 0, Some((10, 0)))).unwrap();
+        assert_eq!(there, Granted { hosted: true, why: None });
         let without = fits(&budgets, &asked(50, 0, Some((11, 0)))).unwrap();
         let why = without.why.unwrap();
         assert!(!without.hosted);
