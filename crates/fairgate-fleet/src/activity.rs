@@ -233,7 +233,7 @@ mod tests {
                 testing::add_project(tx, id, weight, window().bucket(now));
             }
             // p used 100 and holds 50, of which its calls in flight are 80; one of an earlier claim holds 7.
-            usage::charge(tx, window(), "p", 100, now).unwrap();
+            usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "IN_PROGRESS", 50);
             for (request, epoch, tokens) in [("1", 1, 30), ("2", 1, 50), ("3", 0, 7)] {
                 tx.run(
@@ -259,7 +259,7 @@ mod tests {
             for id in ["p", "q"] {
                 testing::add_project(tx, id, 1_000, window().bucket(now));
             }
-            usage::charge(tx, window(), "p", 100, now).unwrap();
+            usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
             // Both at once: nobody was busy before.

@@ -11,6 +11,7 @@ mod add;
 mod agents;
 mod call;
 mod claims;
+mod counted;
 mod dispatch;
 mod error;
 mod fleet;
