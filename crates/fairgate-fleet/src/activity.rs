@@ -164,7 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{self, Dice, in_memory};
+    use crate::scratch::{self, Dice, in_memory};
 
     fn window() -> Window {
         Window::new(Duration::from_secs(24 * 3600))
@@ -230,7 +230,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for (id, weight) in [("p", 1_000), ("q", 3_000), ("r", 1_000)] {
-                testing::add_project(tx, id, weight, window().bucket(now));
+                scratch::add_project(tx, id, weight, window().bucket(now));
             }
             // p used 100 and holds 50, of which its calls in flight are 80; one of an earlier claim holds 7.
             usage::charge(tx, window(), "p", 100, now).unwrap();
@@ -257,7 +257,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for id in ["p", "q"] {
-                testing::add_project(tx, id, 1_000, window().bucket(now));
+                scratch::add_project(tx, id, 1_000, window().bucket(now));
             }
             usage::charge(tx, window(), "p", 100, now).unwrap();
             add_task(tx, "a", "p", "READY", 0);
@@ -277,7 +277,7 @@ mod tests {
             let later = UnixMicros(now.0 + 12 * 3_600_000_000);
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
             note_all(tx, window(), later).unwrap();
-            testing::add_project(tx, "r", 1_000, window().bucket(later));
+            scratch::add_project(tx, "r", 1_000, window().bucket(later));
             add_task(tx, "c", "r", "READY", 0);
             note_all(tx, window(), later).unwrap();
             assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));

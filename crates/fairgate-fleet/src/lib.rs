@@ -20,12 +20,12 @@ mod model;
 mod projects;
 mod retry;
 mod rows;
+#[cfg(test)]
+mod scratch;
 mod spent;
 mod state;
 mod step;
 mod tasks;
-#[cfg(test)]
-mod testing;
 mod text;
 mod usage;
 mod workspaces;
