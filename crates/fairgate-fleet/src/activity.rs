@@ -44,15 +44,6 @@ pub(crate) fn note(
     Ok(())
 }
 
-/// As [`note`], for all projects: a constant number of statements, two of them where nothing came or went.
-pub(crate) fn note_all(
-    tx: &mut dyn Transaction,
-    window: Window,
-    now: UnixMicros,
-) -> Result<(), StoreError> {
-    turn(tx, window, EDGES, &[], now)
-}
-
 fn turn(
     tx: &mut dyn Transaction,
     window: Window,
@@ -164,7 +155,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{self, Dice, in_memory};
+    use crate::scratch::{self, Dice, in_memory};
+
+    const ALL: &[&str] = &["p", "q", "r"];
 
     fn window() -> Window {
         Window::new(Duration::from_secs(24 * 3600))
@@ -230,7 +223,7 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for (id, weight) in [("p", 1_000), ("q", 3_000), ("r", 1_000)] {
-                testing::add_project(tx, id, weight, window().bucket(now));
+                scratch::add_project(tx, id, weight, window().bucket(now));
             }
             // p used 100 and holds 50, of which its calls in flight are 80; one of an earlier claim holds 7.
             usage::charge(tx, "p", 100).unwrap();
@@ -244,7 +237,7 @@ mod tests {
                 .unwrap();
             }
             assert_eq!(spent::held(tx).unwrap(), BTreeMap::from([("p".to_owned(), 87)]));
-            note_all(tx, window(), now).unwrap();
+            note(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 0));
             add_task(tx, "b", "q", "READY", 0);
             note(tx, window(), &["q", "r"], now).unwrap();
@@ -257,29 +250,29 @@ mod tests {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for id in ["p", "q"] {
-                testing::add_project(tx, id, 1_000, window().bucket(now));
+                scratch::add_project(tx, id, 1_000, window().bucket(now));
             }
             usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
             // Both at once: nobody was busy before.
-            note_all(tx, window(), now).unwrap();
+            note(tx, window(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
             // One that is put aside is not busy, and joins the other when it is back.
             let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
             tx.run(status, &["PAUSED".into()]).unwrap();
-            note_all(tx, window(), now).unwrap();
+            note(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (false, 0));
             tx.run(status, &["ACTIVE".into()]).unwrap();
-            note_all(tx, window(), now).unwrap();
+            note(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (true, 100));
             // Half a window later half of it is left, and that is what others join.
             let later = UnixMicros(now.0 + 12 * 3_600_000_000);
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
-            note_all(tx, window(), later).unwrap();
-            testing::add_project(tx, "r", 1_000, window().bucket(later));
+            note(tx, window(), ALL, later).unwrap();
+            scratch::add_project(tx, "r", 1_000, window().bucket(later));
             add_task(tx, "c", "r", "READY", 0);
-            note_all(tx, window(), later).unwrap();
+            note(tx, window(), ALL, later).unwrap();
             assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));
         });
     }

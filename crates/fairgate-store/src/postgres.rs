@@ -328,6 +328,8 @@ impl Postgres {
 
     /// Not tried again where the connection breaks: whether it was made is not known then.
     pub(crate) async fn transact(&self, job: Box<dyn Job>) -> Result<()> {
+        // What calls used is in before a task's end looks at it.
+        self.flush_few().await?;
         let mut link = self.desk().await?;
         let session = link.take().await?;
         let (session, outcome) = jobs::transact(session, job).await?;

@@ -175,9 +175,9 @@ async fn reports_count_once(world: World) {
     assert_eq!((held.used, used().await), (0, 0));
     // One that reports is charged for what is more than before.
     let epoch = world.hold("y", "c").await;
-    for (said, counts) in [(100, 100), (100, 100), (300, 300), (200, 300)] {
+    for (said, counts) in [(100, 100_u64), (100, 100), (300, 300), (200, 300)] {
         let held = world.fleet.heartbeat(&agent("c"), "y", epoch, beat(said)).await.unwrap();
-        assert_eq!((held.used, used().await), (counts, counts as i64));
+        assert_eq!((held.used, used().await), (counts, counts.cast_signed()));
     }
     let too_much = world.fleet.heartbeat(&agent("c"), "y", epoch, beat(u64::MAX)).await;
     assert_eq!(field(too_much), "tokens");

@@ -1,11 +1,12 @@
-//! The fleet's calls, on both databases.
+//! The fleet's calls, on SQLite and on a real PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod claims;
 mod graphs;
 mod logs;
 mod people;
-// One way to start PostgreSQL for tests.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the store's tests need more of it")]
 #[path = "../../../fairgate-store/tests/it/server.rs"]
 mod server;
 mod transitions;
