@@ -1,10 +1,6 @@
 //! A database in memory and random numbers, for the tests of this crate.
 
-mod world;
-
 use fairgate_store::{Keep, Store, StoreError, StoreOptions, Transaction};
-
-pub(crate) use world::*;
 
 /// Runs a test inside a transaction on a fresh database, with one tenant `t`.
 pub(crate) fn in_memory(test: impl FnOnce(&mut dyn Transaction) + Send + 'static) {

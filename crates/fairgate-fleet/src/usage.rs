@@ -37,7 +37,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{Dice, in_memory};
+    use crate::scratch::{Dice, in_memory};
 
     const LENGTH: i64 = 1_000;
 
@@ -81,7 +81,7 @@ mod tests {
             for seed in 0..20 {
                 let mut dice = Dice::new(seed);
                 let project = format!("p{seed}");
-                crate::testing::add_project(tx, &project, 1_000, window().bucket(UnixMicros(0)));
+                crate::scratch::add_project(tx, &project, 1_000, window().bucket(UnixMicros(0)));
                 let mut uses = Vec::new();
                 let mut now = 1_000_000;
                 for _ in 0..200 {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn ageing_makes_no_jumps() {
         in_memory(|tx| {
-            crate::testing::add_project(tx, "p", 1_000, 0);
+            crate::scratch::add_project(tx, "p", 1_000, 0);
             charge_at(tx, window(), "p", 1_000_000, UnixMicros(500));
             let mut before = 1_000_000;
             for now in (0..26 * LENGTH).step_by(10) {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_clock_that_went_ahead_and_back_forgets_nothing() {
         in_memory(|tx| {
-            crate::testing::add_project(tx, "p", 1_000, 0);
+            crate::scratch::add_project(tx, "p", 1_000, 0);
             let at = |now| UnixMicros(now);
             charge_at(tx, window(), "p", 100, at(50_000));
             // Four windows ahead, something is used there, and back.
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn another_length_of_the_window_keeps_what_was_used() {
         in_memory(|tx| {
-            crate::testing::add_project(tx, "p", 1_000, 0);
+            crate::scratch::add_project(tx, "p", 1_000, 0);
             let half = Window::new(Duration::from_micros(12 * LENGTH.unsigned_abs()));
             let now = UnixMicros(1_000_000);
             charge_at(tx, window(), "p", 100, now);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn old_rows_are_removed() {
         in_memory(|tx| {
-            crate::testing::add_project(tx, "p", 1_000, 0);
+            crate::scratch::add_project(tx, "p", 1_000, 0);
             for now in (0..400 * LENGTH).step_by(500) {
                 roll(tx, window(), UnixMicros(now)).unwrap();
                 charge_at(tx, window(), "p", 1, UnixMicros(now));
