@@ -44,15 +44,6 @@ pub(crate) fn note(
     Ok(())
 }
 
-/// As [`note`], for all projects: a constant number of statements, two of them where nothing came or went.
-pub(crate) fn note_all(
-    tx: &mut dyn Transaction,
-    window: Window,
-    now: UnixMicros,
-) -> Result<(), StoreError> {
-    turn(tx, window, EDGES, &[], now)
-}
-
 fn turn(
     tx: &mut dyn Transaction,
     window: Window,

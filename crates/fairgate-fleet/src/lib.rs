@@ -34,7 +34,10 @@ mod tasks;
 mod testing;
 mod text;
 mod usage;
+mod view;
 mod waiters;
+mod why;
+mod words;
 mod workspaces;
 
 pub use error::FleetError;

@@ -92,6 +92,37 @@ impl Window {
         sums.tokens.saturating_add(oldest)
     }
 
+    /// When the bucket ends that a moment lies in.
+    pub(crate) fn bucket_end(self, now: UnixMicros) -> UnixMicros {
+        UnixMicros(self.bucket(now).saturating_add(self.bucket_us))
+    }
+
+    /// When so many tokens of these will have left the window; never where there are not so many. `used` has what was used in
+    /// each bucket, the oldest first.
+    pub(crate) fn faded_at(
+        self,
+        used: &[(i64, u64)],
+        mut tokens: u64,
+        now: UnixMicros,
+    ) -> Option<UnixMicros> {
+        for (bucket, amount) in used {
+            let begins = bucket.saturating_add(BUCKETS * self.bucket_us).max(now.0);
+            let ends = bucket.saturating_add((BUCKETS + 1) * self.bucket_us);
+            let span = ends.saturating_sub(begins);
+            if span <= 0 {
+                continue;
+            }
+            let amount = part(*amount, span.min(self.bucket_us), self.bucket_us);
+            if tokens <= amount {
+                let after =
+                    part(span.unsigned_abs(), tokens.cast_signed(), amount.cast_signed().max(1));
+                return Some(UnixMicros(begins.saturating_add(after.cast_signed())));
+            }
+            tokens -= amount;
+        }
+        None
+    }
+
     /// What is left of an amount that fades in one window from a moment on, rounded up.
     pub(crate) fn fade(self, amount: u64, since: UnixMicros, now: UnixMicros) -> u64 {
         let window = BUCKETS * self.bucket_us;
