@@ -35,7 +35,10 @@ mod step;
 mod tasks;
 mod text;
 mod usage;
+mod view;
 mod waiters;
+mod why;
+mod words;
 mod workspaces;
 
 pub use error::FleetError;
