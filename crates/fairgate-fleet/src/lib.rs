@@ -33,6 +33,8 @@ mod spent;
 mod state;
 mod step;
 mod tasks;
+#[cfg(test)]
+mod testing;
 mod text;
 mod usage;
 mod view;

@@ -81,7 +81,7 @@ fn over_budget(
             continue;
         }
         let buckets = buckets(tx, only)?;
-        let faded = context.rules.window.faded_at(&buckets, over, context.now);
+        let faded = context.rules.window.all_faded_at(&buckets, over, context.now);
         let when = match faded {
             _ if estimate > limit => "its estimate alone is more than that budget".to_owned(),
             Some(at) => format!("enough of that has left the window in {}", span(context.now, at)),
