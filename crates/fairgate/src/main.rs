@@ -9,6 +9,7 @@ mod replay_command;
 mod schedule_command;
 mod serve_command;
 mod table;
+mod wire;
 mod words;
 
 use std::process::ExitCode;
