@@ -5,10 +5,28 @@
 //! decides, the decision is applied, all in one transaction. Nothing here knows HTTP; nothing here decides who is owed
 //! most, which is `fairgate_core::proportional`'s.
 
+mod actions;
+mod activity;
+mod add;
+mod agents;
+mod call;
+mod claims;
 mod error;
 mod fleet;
+mod graph;
+mod history;
+mod logs;
 mod model;
+mod projects;
+mod retry;
+mod rows;
+mod spent;
 mod state;
+mod step;
+mod tasks;
+mod text;
+mod usage;
+mod workspaces;
 
 pub use error::FleetError;
 pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, SystemClock};

@@ -116,7 +116,7 @@ impl TaskState {
             Paused => matches!(next, Ready | Defined | Failed),
             // Restarted, or skipped.
             Blocked => matches!(next, Ready | Completed | Failed),
-            Failed => matches!(next, Ready | Completed),
+            Failed => matches!(next, Ready | Defined | Completed),
             Completed => false,
         }
     }

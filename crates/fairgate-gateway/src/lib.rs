@@ -11,6 +11,7 @@
 pub mod admin;
 pub mod app;
 pub mod control;
+mod fleet_options;
 mod forward;
 mod gateway;
 mod held;

@@ -9,6 +9,7 @@ mod decide;
 mod directory;
 mod error;
 mod fit;
+pub mod fleet;
 mod ledger;
 mod migrations;
 mod postgres;
@@ -34,6 +35,7 @@ pub use directory::{
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
+pub use fleet::{TaskClaim, Window};
 pub use ledger::{
     Attempt, AuditEntry, AuditQuery, By, HostedMost, LedgerQuery, Outcome, PriceVersion,
     Reservation, Resolved, UsageQuery, UsageRow, UsageSource,

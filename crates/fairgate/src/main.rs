@@ -1,6 +1,8 @@
 //! The `fairgate` command.
 
 mod admin;
+mod agent_api;
+mod agent_run;
 mod check_command;
 mod input;
 mod output;
@@ -41,6 +43,13 @@ enum Command {
     Request(admin::RequestArgs),
     Pool(admin::PoolCommand),
     Worker(admin::WorkerCommand),
+    Fleet(admin::FleetArgs),
+    Project(admin::ProjectCommand),
+    Task(admin::TaskCommand),
+    Agent(admin::AgentCommand),
+    Workspace(admin::WorkspaceCommand),
+    #[command(hide = true)]
+    AgentGuard(agent_run::GuardArgs),
     Audit(admin::AuditArgs),
     Reload(admin::ReloadArgs),
 }
@@ -62,6 +71,12 @@ fn main() -> ExitCode {
         Command::Request(args) => args.run(),
         Command::Pool(command) => command.run(),
         Command::Worker(command) => command.run(),
+        Command::Fleet(args) => args.run(),
+        Command::Project(command) => command.run(),
+        Command::Task(command) => command.run(),
+        Command::Agent(command) => command.run(),
+        Command::Workspace(command) => command.run(),
+        Command::AgentGuard(args) => agent_run::run_guard(&args),
         Command::Audit(args) => args.run(),
         Command::Reload(args) => args.run(),
     };

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, fairshare, groups, health, hosted, keys, me,
-    metrics, pools, prices, requests, tenants, usage, workers,
+    ErrorBody, attempts, audit, budgets, config, fairshare, fleet, groups, health, hosted, keys,
+    me, metrics, pools, prices, requests, tenants, usage, workers,
 };
 
 /// Made once, at the first use.
@@ -41,6 +41,15 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         config::reload,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me,
+        fleet::overview::show,
+        fleet::projects::list, fleet::projects::show, fleet::projects::create, fleet::projects::patch,
+        fleet::tasks::list, fleet::tasks::show, fleet::tasks::create, fleet::tasks::patch, fleet::tasks::act,
+        fleet::tasks::why, fleet::log::show,
+        fleet::agents::list, fleet::agents::create, fleet::agents::patch, fleet::agents::rotate,
+        fleet::workspaces::list, fleet::workspaces::create, fleet::workspaces::remove,
+        fleet::claims::claim, fleet::claims::heartbeat, fleet::claims::complete, fleet::claims::fail,
+        fleet::claims::ask, fleet::claims::release, fleet::log::append,
+        fleet::own::add_tasks, fleet::own::why, fleet::own::share,
         health::healthz, health::readyz, metrics::metrics,
         serve,
     ),
@@ -50,6 +59,8 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         (name = "usage", description = "The ledger and the budgets"),
         (name = "operation", description = "Pools, workers, the configuration, the live view"),
         (name = "tenants", description = "What a tenant's own key may see"),
+        (name = "fleet", description = "Projects, tasks, agents and workspaces; moments are microseconds since 1970"),
+        (name = "agents", description = "What an agent does with its own token, also where clients connect"),
         (name = "health", description = "For load balancers and Prometheus"),
     ),
 )]
@@ -75,6 +86,7 @@ fn complete(document: &mut Value) {
     document["components"]["securitySchemes"] = json!({
         "admin": {"type": "http", "scheme": "bearer", "description": "The admin token"},
         "tenant": {"type": "http", "scheme": "bearer", "description": "A tenant's key"},
+        "agent": {"type": "http", "scheme": "bearer", "description": "An agent's own token"},
     });
     document["security"] = json!([{"admin": []}]);
     let Some(paths) = document["paths"].as_object_mut() else { return };

@@ -1,5 +1,6 @@
 //! The admin API's client: one request, one connection.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,6 +53,25 @@ pub(crate) struct GatewayArgs {
     ca: Option<PathBuf>,
 }
 
+/// What the admin API says is wrong.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// All of it, for people.
+    words: String,
+    /// What is wrong, in the API's own words; empty where it was no answer of the API.
+    pub(crate) message: String,
+    /// The field that is to blame.
+    pub(crate) field: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
 /// A way to the admin API.
 pub(crate) struct Client {
     wire: Wire,
@@ -98,18 +118,19 @@ impl Client {
         if told.status.is_success() {
             return Ok(told.text);
         }
-        bail!("{}", self.refusal(told.status, &told.text))
+        Err(self.refusal(told.status, &told.text).into())
     }
 
     /// What the API says is wrong, and what to do where that is about how it was asked.
-    fn refusal(&self, status: StatusCode, text: &str) -> String {
+    fn refusal(&self, status: StatusCode, text: &str) -> Refusal {
         let told: Option<Value> = serde_json::from_str(text).ok();
         let field = |name: &str| error_field(told.as_ref()?, name);
         let (Some(message), Some(code)) = (field("message"), field("code")) else {
-            return format!("the gateway answered {status}");
+            let words = format!("the gateway answered {status}");
+            return Refusal { words, message: String::new(), field: None };
         };
         let (url, found) = (&self.wire.url, &self.found);
-        match status {
+        let words = match status {
             StatusCode::UNAUTHORIZED => {
                 format!(
                     "the admin token is wrong: the gateway at {url} does not know the one from {found} ({code})"
@@ -122,7 +143,8 @@ impl Client {
                  configuration, which `fairgate serve` prints: name it with --url or FAIRGATE_URL ({code})"
             ),
             _ => format!("{message} ({code})"),
-        }
+        };
+        Refusal { words, message, field: field("field") }
     }
 }
 
@@ -179,8 +201,8 @@ mod tests {
         };
         let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;
         let told = client.refusal(StatusCode::NOT_FOUND, text);
-        assert_eq!(told, r#"there is no tenant "x" (not_found)"#);
+        assert_eq!(told.to_string(), r#"there is no tenant "x" (not_found)"#);
         let told = client.refusal(StatusCode::BAD_GATEWAY, "<html>");
-        assert_eq!(told, "the gateway answered 502 Bad Gateway");
+        assert_eq!(told.to_string(), "the gateway answered 502 Bad Gateway");
     }
 }

@@ -14,6 +14,9 @@ use super::{AgentApi, Backoff, CallError, ClaimId, Lease};
 /// The longest pause between two attempts while the gateway does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// The shortest time between two signs.
+const PACE_MIN: Duration = Duration::from_millis(100);
+
 /// Why the agent does not hold its task any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseEnd {
@@ -96,11 +99,17 @@ struct Beating {
 }
 
 impl Beating {
+    /// How long until the next sign: as the claim has it, and at least two in a lease.
+    fn pace_in(&self, lease: Lease) -> Duration {
+        self.pace.min(lease.length / 2).max(PACE_MIN)
+    }
+
     async fn until_the_end(&self, what: impl Fn() -> Heartbeat) -> LeaseEnd {
         let mut lease = *self.leases.borrow();
         let mut backoff = Backoff::new(PAUSE_MAX.min(lease.length / 4));
         loop {
-            let answer = self.api.heartbeat(&self.claim, &what(), lease.call_timeout());
+            let said = what();
+            let answer = self.api.heartbeat(&self.claim, &said, lease.call_timeout());
             let away = match timeout_at(lease.until, answer).await {
                 Ok(Ok((_, renewed))) => {
                     if backoff.answered() {
@@ -108,9 +117,8 @@ impl Beating {
                     }
                     lease = renewed;
                     self.leases.send_replace(lease);
-                    let pace = self.pace.clamp(Duration::from_millis(100), lease.length.max(Duration::from_millis(200)) / 2);
                     tokio::select! {
-                        () = sleep(pace) => {}
+                        () = sleep(self.pace_in(lease)) => {}
                         () = self.now.notified() => {}
                     }
                     continue;

@@ -120,6 +120,9 @@ impl Work {
             Files { prompt: &folder.prompt, result: &folder.result, tokens: &folder.tokens };
         let [program, args @ ..] = self.command.as_slice() else { bail!("there is no command") };
         let mut command = Command::new(program);
+        for name in WITHHELD {
+            command.env_remove(name);
+        }
         command
             .args(args)
             .envs(variables(claim, &files, &self.base_url))
@@ -128,11 +131,6 @@ impl Work {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        for name in WITHHELD {
-            if claim.key.is_some() || name != "FAIRGATE_TOKENS_FILE" {
-                command.env_remove(name);
-            }
-        }
         if let Some(path) = &claim.workspace_path {
             command.current_dir(path);
         }
