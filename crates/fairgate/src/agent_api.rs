@@ -3,6 +3,7 @@
 mod backoff;
 mod heartbeats;
 mod lease;
+mod private_folder;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use crate::wire::{Ask, JSON, Told, Wire, base, error_field};
 pub(crate) use backoff::Backoff;
 pub(crate) use heartbeats::{Heartbeats, LeaseEnd, Say};
 pub(crate) use lease::Lease;
+pub(crate) use private_folder::PrivateFolder;
 
 /// The variable that holds the agent's token.
 pub(crate) const TOKEN_VARIABLE: &str = "FAIRGATE_AGENT_TOKEN";
@@ -129,7 +131,10 @@ impl AgentApi {
     /// Checks what was given; nothing is sent yet.
     pub(crate) fn new(args: &AgentArgs) -> Result<Self> {
         if args.token().is_empty() {
-            bail!("no token: set {TOKEN_VARIABLE} to what `fairgate agent add {}` printed", args.name);
+            bail!(
+                "no token: set {TOKEN_VARIABLE} to what `fairgate agent add {}` printed",
+                args.name
+            );
         }
         if args.url.authority().is_none() {
             bail!("--url {}: name the gateway with http:// or https:// and its host", args.url);

@@ -195,7 +195,11 @@ mod tests {
         let expected = [None, None, Some(1), Some(2), Some(4), Some(8), Some(16), Some(32)];
         assert_eq!(pauses[..8], expected);
         assert_eq!(pauses[8..], [Some(60); 3]);
-        assert_eq!(brake.after(&Verdict::Failed, Duration::from_secs(9)), None, "it worked a while");
+        assert_eq!(
+            brake.after(&Verdict::Failed, Duration::from_secs(9)),
+            None,
+            "it worked a while"
+        );
         assert_eq!(brake.after(&Verdict::Failed, quick), None);
         assert_eq!(brake.after(&Verdict::Well, quick), None);
     }

@@ -28,7 +28,8 @@ impl Lease {
             None => (SystemTime::now(), Duration::ZERO),
         };
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let longest = Duration::from_micros(u64::try_from(until.0).unwrap_or(0)).saturating_sub(now);
+        let longest =
+            Duration::from_micros(u64::try_from(until.0).unwrap_or(0)).saturating_sub(now);
         // Of a lease shorter than the date's precision, half is better than nothing.
         let length = longest.saturating_sub(imprecise).max(longest / 2);
         Self { until: sent + length, length, until_there: until }

@@ -118,7 +118,8 @@ mod tests {
         assert_eq!(variables["FAIRGATE_EPOCH"], "3");
         assert_eq!(variables["OPENAI_BASE_URL"], "http://h:1/v1");
         assert_eq!(variables["ANTHROPIC_BASE_URL"], "http://h:1");
-        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "FAIRGATE_KEY"] {
+        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "FAIRGATE_KEY"]
+        {
             assert_eq!(variables[name], "fgt-secret");
         }
         assert!(!variables.contains_key("FAIRGATE_ANSWER"));
@@ -147,7 +148,9 @@ mod tests {
         assert!(!variables_of(&large).contains_key("FAIRGATE_PROMPT"));
         let nul = Claim { prompt: "a\0b".into(), title: "\0".into(), ..claim() };
         let variables = variables_of(&nul);
-        assert!(!variables.contains_key("FAIRGATE_PROMPT") && !variables.contains_key("FAIRGATE_TITLE"));
+        assert!(
+            !variables.contains_key("FAIRGATE_PROMPT") && !variables.contains_key("FAIRGATE_TITLE")
+        );
         assert_eq!(variables["FAIRGATE_PROMPT_FILE"], "/f/p");
     }
 }

@@ -1,35 +1,32 @@
 //! A folder for one claim: its prompt, its result, what it used.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Removed when it is dropped. Only this user may look into it.
+use crate::agent_api::PrivateFolder;
+
+/// Removed when it is dropped.
 pub(super) struct ClaimFolder {
-    path: PathBuf,
     pub(super) prompt: PathBuf,
     pub(super) result: PathBuf,
     pub(super) tokens: PathBuf,
+    _folder: PrivateFolder,
 }
 
 impl ClaimFolder {
     /// Makes the folder, with the prompt in it.
     pub(super) fn make(prompt: &str) -> io::Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = format!("fairgate-{}-{}-{count}", std::process::id(), since.as_nanos());
-        let path = std::env::temp_dir().join(name);
-        // Fails where it is there already: nobody else's folder is used.
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let file = |name: &str| path.join(name);
-        let (prompt_file, result, tokens) = (file("prompt"), file("result"), file("tokens"));
-        let folder = Self { path, prompt: prompt_file, result, tokens };
-        fs::write(&folder.prompt, prompt)?;
-        Ok(folder)
+        let folder = PrivateFolder::make()?;
+        let file = |name: &str| folder.path().join(name);
+        let made = Self {
+            prompt: file("prompt"),
+            result: file("result"),
+            tokens: file("tokens"),
+            _folder: folder,
+        };
+        fs::write(&made.prompt, prompt)?;
+        Ok(made)
     }
 
     /// What the command wrote into its result file; a little more than may be sent.
@@ -57,10 +54,4 @@ fn read(file: &Path, bytes_max: usize) -> Option<String> {
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     fs::File::open(file).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-impl Drop for ClaimFolder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
 }

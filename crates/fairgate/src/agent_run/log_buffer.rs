@@ -98,7 +98,10 @@ mod tests {
         let (first_byte, piece) = log.piece().expect("a piece");
         assert_eq!(first_byte, 5);
         assert!(piece.len() <= PIECE_BYTES_MAX);
-        assert!(piece.starts_with(b"\n[fairgate: 8 bytes of output left out]\nxxx"), "{first_byte}");
+        assert!(
+            piece.starts_with(b"\n[fairgate: 8 bytes of output left out]\nxxx"),
+            "{first_byte}"
+        );
         assert!(log.waiting.len() <= WAITING_BYTES_MAX);
     }
 }

@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn secrets_are_masked_however_the_stream_is_cut() {
-        let text = format!("key {KEY}, ffgt-{KEY}{TOKEN}\nfgt-abc fgt-abcdefgh-and-more short {KEY}");
+        let text =
+            format!("key {KEY}, ffgt-{KEY}{TOKEN}\nfgt-abc fgt-abcdefgh-and-more short {KEY}");
         let masked = "key [masked], ffgt-[masked][masked]\nfgt-abc [masked] short [masked]";
         for size in 1..=text.len() {
             assert_eq!(in_pieces(&text, size), masked, "pieces of {size}");

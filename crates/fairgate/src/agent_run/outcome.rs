@@ -49,17 +49,21 @@ impl Left<'_> {
             }
             Some(LATER) => {
                 let (pause, why) = later(self.result.as_deref().unwrap_or(""));
-                let why = why.unwrap_or_else(|| "the command asked to be run again later".to_owned());
+                let why =
+                    why.unwrap_or_else(|| "the command asked to be run again later".to_owned());
                 let micros = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
                 let limited_until = Some(UnixMicros(now.0.saturating_add(micros)));
                 let reason = Some(self.clean(&why, REASON_BYTES_MAX));
                 End::Fail(Failure { reason, limited_until, tokens })
             }
             Some(ASKS) => match self.written().or_else(|| said(&self.stdout)) {
-                Some(question) => {
-                    End::Ask(Question { question: self.clean(&question, QUESTION_BYTES_MAX), tokens })
+                Some(question) => End::Ask(Question {
+                    question: self.clean(&question, QUESTION_BYTES_MAX),
+                    tokens,
+                }),
+                None => {
+                    self.failure("exited with status 77 to ask a person, but wrote no question")
                 }
-                None => self.failure("exited with status 77 to ask a person, but wrote no question"),
             },
             Some(code) => self.failure(&format!("exited with status {code}")),
             None => {

@@ -139,7 +139,9 @@ impl Work {
         let group = child.id().and_then(Group::of).context("the command has no number")?;
         let guard = Guard::start(group, self.grace);
         if let Err(error) = &guard {
-            (self.say)(&format!("the command has no guard: were agent run killed, it would go on alone: {error}"));
+            (self.say)(&format!(
+                "the command has no guard: were agent run killed, it would go on alone: {error}"
+            ));
         }
         let secrets = Secrets::new([self.token.as_str()].into_iter().chain(claim.key.as_deref()));
         let printed = Arc::new(Printed::new());
@@ -164,8 +166,7 @@ impl Work {
         let sending = printed.clone().send_log(self.api.clone(), claim.into(), self.say.clone());
         let log = tokio::spawn(sending);
         let what = what_it_does(printed.clone(), folder.tokens.clone());
-        let heartbeats =
-            Heartbeats::start(self.api.clone(), claim, lease, what, self.say.clone());
+        let heartbeats = Heartbeats::start(self.api.clone(), claim, lease, what, self.say.clone());
         let guard = guard.ok();
         Ok(Running { child, group, printed, streams, log, heartbeats, guard, folder, secrets })
     }
@@ -204,7 +205,9 @@ impl Work {
     ) -> Result<Verdict> {
         let why = match &end {
             LeaseEnd::Lost(why) => why.clone(),
-            LeaseEnd::Expired(why) => format!("the lease ran out while the gateway was away ({why})"),
+            LeaseEnd::Expired(why) => {
+                format!("the lease ran out while the gateway was away ({why})")
+            }
             LeaseEnd::Refused(why) => format!("the gateway refuses this agent: {why}"),
         };
         (self.say)(&format!("task {} is abandoned and its command ended: {why}", id.task));
@@ -310,8 +313,12 @@ impl Work {
         };
         match told {
             Some(Ok(_)) => {}
-            Some(Err(error)) => (self.say)(&format!("task {} was not given back: {error}", id.task)),
-            None => (self.say)(&format!("task {} was not given back; its lease will run out", id.task)),
+            Some(Err(error)) => {
+                (self.say)(&format!("task {} was not given back: {error}", id.task))
+            }
+            None => {
+                (self.say)(&format!("task {} was not given back; its lease will run out", id.task))
+            }
         }
     }
 
@@ -351,10 +358,8 @@ fn outcome(line: &TaskLine, end: &End) -> String {
         End::Complete(_) => format!("task {id} is completed"),
         End::Ask(_) => format!("task {id} waits for an answer"),
         End::Release(_) => format!("task {id} is given back"),
-        End::Fail(failure) => format!(
-            "task {id} is {} now: {}",
-            line.state,
-            first_line(&failure.reason)
-        ),
+        End::Fail(failure) => {
+            format!("task {id} is {} now: {}", line.state, first_line(&failure.reason))
+        }
     }
 }

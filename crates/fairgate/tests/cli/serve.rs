@@ -10,3 +10,5 @@ mod readme;
 mod running;
 mod secrets;
 mod start;
+
+pub(crate) use running::Folder;
