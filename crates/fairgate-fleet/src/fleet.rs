@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::call::Call;
 use crate::claims::Named;
+use crate::dispatch::Dispatch;
 use crate::error::FleetError;
 use crate::model::*;
 use crate::{actions, add, agents, claims, logs, projects, tasks, workspaces};
@@ -82,7 +83,19 @@ struct Inner {
     clock: Arc<dyn Clock>,
     options: Arc<FleetOptions>,
     /// Told after every change that may let a task start.
-    changed: Notify,
+    changed: Arc<Notify>,
+    dispatch: Arc<Dispatch>,
+}
+
+/// The rounds so far that had agents to serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    /// How many.
+    pub with_agents: u64,
+    /// How long they took together, the database included.
+    pub time: Duration,
+    /// The most statements that one of them made.
+    pub statements_most: u64,
 }
 
 /// An agent that has shown its token.
@@ -97,8 +110,9 @@ pub struct AgentId {
 impl Fleet {
     /// The fleet in this store.
     pub fn new(store: Store, clock: Arc<dyn Clock>, options: FleetOptions) -> Self {
-        let (options, changed) = (Arc::new(options), Notify::new());
-        Self { inner: Arc::new(Inner { store, clock, options, changed }) }
+        let (options, changed) = (Arc::new(options), Arc::new(Notify::new()));
+        let dispatch = Arc::new(Dispatch::new(&options, Arc::clone(&changed)));
+        Self { inner: Arc::new(Inner { store, clock, options, changed, dispatch }) }
     }
 
     fn call(&self, actor: String) -> impl FnOnce() -> Call + Send + 'static {
@@ -328,7 +342,7 @@ impl Fleet {
 
     /// A task for an agent, once there is one; none when the wait is over. An agent that holds a task is given that one again.
     pub fn claim<'a>(&'a self, agent: &'a AgentId, wait: Duration) -> Answer<'a, Option<Claim>> {
-        self.not_yet()
+        Box::pin(self.inner.dispatch.claim(agent, wait))
     }
 
     /// A sign of life.
@@ -411,9 +425,15 @@ impl Fleet {
         self.look(move |tx, _| Ok(agents::of_task_key(tx, hash)?))
     }
 
+    /// The rounds so far that had agents to serve.
+    pub fn rounds(&self) -> Rounds {
+        Rounds::default()
+    }
+
     /// Runs the loop until the store is closed.
     pub fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        Box::pin(async {})
+        let Inner { store, clock, dispatch, .. } = &*self.inner;
+        Box::pin(Arc::clone(dispatch).run(store.clone(), Arc::clone(clock)))
     }
 
     fn not_yet<T: Send + 'static>(&self) -> Answer<'_, T> {

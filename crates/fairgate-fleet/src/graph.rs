@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(cycle(&[]), None);
         assert_eq!(cycle(&[vec![1, 2], vec![3], vec![3], vec![]]), None);
         // A row of ten thousand.
-        let row: Vec<_> = (0..10_000).map(|n| if n == 9_999 { vec![] } else { vec![n + 1] });
+        let row = (0..10_000).map(|n| if n == 9_999 { vec![] } else { vec![n + 1] });
         assert_eq!(cycle(&row.collect::<Vec<_>>()), None);
     }
 

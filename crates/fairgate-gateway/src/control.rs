@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fairgate_config::{ConfigErrors, Plan};
 use tokio::sync::Semaphore;
 
+use crate::fleet_sight::FleetSight;
 use crate::live::Sights;
 use crate::sync::Sync;
 
@@ -35,6 +36,7 @@ pub struct Control {
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) searches: Semaphore,
     pub(crate) claims: Semaphore,
+    pub(crate) fleet: FleetSight,
     reloader: OnceLock<Box<dyn Reloader>>,
 }
 
@@ -53,6 +55,7 @@ impl Control {
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             searches: Semaphore::new(SEARCHES_MAX),
             claims: Semaphore::new(CLAIMS_MAX),
+            fleet: FleetSight::default(),
             reloader: OnceLock::new(),
         }
     }

@@ -12,6 +12,7 @@ pub mod admin;
 pub mod app;
 pub mod control;
 mod fleet_options;
+mod fleet_sight;
 mod forward;
 mod gateway;
 mod held;

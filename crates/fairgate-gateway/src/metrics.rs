@@ -4,6 +4,7 @@
 //! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
 
 mod classes;
+mod fleet;
 mod instruments;
 mod log_lines;
 mod names;
@@ -13,6 +14,7 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_fleet::ProjectView;
 use fairgate_money::MicroUnits;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
@@ -166,9 +168,16 @@ impl Metrics {
     }
 
     /// Everything, as text, with what the pools look like at this moment. A pool that does not answer within a second
-    /// is shown as not answering. Tenants are named only where `with_tenants` is true: not everybody may know them.
-    pub async fn render(&self, pools: &[Arc<PoolHandle>], with_tenants: bool) -> String {
-        let seen = scrape::registry_of(pools, with_tenants).await;
+    /// is shown as not answering. `projects` are those of the fleet. Tenants and projects are named only where
+    /// `with_tenants` is true: not everybody may know them.
+    pub async fn render(
+        &self,
+        pools: &[Arc<PoolHandle>],
+        projects: &[ProjectView],
+        with_tenants: bool,
+    ) -> String {
+        let mut seen = scrape::registry_of(pools, with_tenants).await;
+        fleet::register(projects, with_tenants, &mut seen);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode_registry(&mut text, &self.registry);

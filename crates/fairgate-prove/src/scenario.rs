@@ -2,11 +2,14 @@
 
 mod attack;
 mod classes;
+mod fleet;
 mod quota;
 
 use std::time::Duration;
 
 use fairgate_sim::Fault;
+
+pub use fleet::Fleet;
 
 /// One experiment.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct Scenario {
     pub gain: Option<Gain>,
     /// An attack, and who must not suffer from it.
     pub harm: Option<Harm>,
+    /// Agents that work on tasks, in place of clients. The tenants are projects then.
+    pub fleet: Option<Fleet>,
     /// How long it goes on.
     pub length: Length,
 }
@@ -369,6 +374,7 @@ pub fn scenarios(pace: Pace) -> Vec<Scenario> {
     all.extend(attack::attacks(pace));
     all.extend(quota::quotas(pace));
     all.extend(classes::classes(pace));
+    all.extend(fleet::fleets(pace));
     all
 }
 
@@ -414,6 +420,7 @@ impl Scale {
             budgets: false,
             gain: None,
             harm: None,
+            fleet: None,
             length: self.length,
         }
     }

@@ -23,9 +23,9 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
 #[openapi(
     info(
         title = "Fairgate admin API",
-        description = "Groups, tenants and keys; what they use; who has what of each pool, and why. The admin token \
-                       opens everything; a tenant's key opens what is about that tenant alone. Moments are RFC 3339, \
-                       and every number's name ends in its unit unless it counts things. Money is decimal text, exact to six \
+        description = "Groups, tenants and keys; what they use; who has what of each pool, and why; the fleet of agents. The admin token \
+                       opens everything; a tenant's key opens what is about that tenant alone; an agent's token what that \
+                       agent does. Moments are RFC 3339, the fleet's microseconds since 1970, and every number's name ends in its unit unless it counts things. Money is decimal text, exact to six \
                        places, in the installation's currency.",
         license(name = "MIT OR Apache-2.0"),
     ),
@@ -200,6 +200,24 @@ fn add_links(paths: &mut Map<String, Value>) {
                 "get_keys_id_budgets",
             ],
         ),
+        ("projects", ("id", "$response.body#/id"), &["get_projects_id", "patch_projects_id"]),
+        (
+            "tasks",
+            ("id", "$response.body#/added/0/id"),
+            &[
+                "get_tasks_id",
+                "patch_tasks_id",
+                "post_tasks_id_actions",
+                "get_tasks_id_why",
+                "get_tasks_id_log",
+            ],
+        ),
+        (
+            "agents",
+            ("id", "$response.body#/agent/id"),
+            &["patch_agents_id", "post_agents_id_rotate"],
+        ),
+        ("workspaces", ("id", "$response.body#/id"), &["delete_workspaces_id"]),
     ] {
         let made = paths
             .get_mut(&format!("/api/v1/{list}"))
