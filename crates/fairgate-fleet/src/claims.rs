@@ -97,7 +97,6 @@ fn held_or_ended(
 /// may come twice and late.
 fn report(
     tx: &mut dyn Transaction,
-    call: &Call,
     standing: &mut Standing,
     named: Named<'_>,
     tokens: Option<u64>,
@@ -112,7 +111,7 @@ fn report(
     }
     standing.used = tokens;
     tx.run("UPDATE fleet_tasks SET used = $1 WHERE id = $2", &[value.into(), named.task.into()])?;
-    usage::charge(tx, call.window(), &standing.project, more, call.now)?;
+    usage::charge(tx, &standing.project, more)?;
     bump_version(tx)?;
     Ok(())
 }
@@ -131,7 +130,7 @@ pub(crate) fn heartbeat(
     heartbeat: &Heartbeat,
 ) -> Result<Held, FleetError> {
     let mut standing = held(tx, named)?;
-    report(tx, call, &mut standing, named, heartbeat.tokens)?;
+    report(tx, &mut standing, named, heartbeat.tokens)?;
     let lease_until = retry::later(call.now, call.options.lease);
     let progress = text::note(heartbeat.progress.as_deref());
     tx.run(
@@ -164,14 +163,14 @@ pub(crate) fn complete(
         if let Some(result) = completion.result.as_deref().filter(|result| !result.is_empty()) {
             text::text("result", result, RESULT_MAX)?;
         }
-        report(tx, call, &mut standing, named, completion.tokens)?;
+        report(tx, &mut standing, named, completion.tokens)?;
         tx.run(
             "UPDATE fleet_tasks SET result = $1 WHERE id = $2",
             &[completion.result.clone().into(), named.task.into()],
         )?;
         let next = Next { by_agent: true, ..Next::to(TaskState::Completed, &standing) };
         step::go(tx, call, &standing, &next, "")?;
-        usage::count_completed(tx, call.window(), &standing.project, call.now)?;
+        usage::count_completed(tx, &standing.project)?;
         learn(tx, &standing)?;
         seen(tx, call, named.agent)?;
     }
@@ -207,7 +206,7 @@ pub(crate) fn fail(
 ) -> Result<TaskLine, FleetError> {
     let ends = [TaskState::Paused, TaskState::Blocked];
     if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
-        report(tx, call, &mut standing, named, failure.tokens)?;
+        report(tx, &mut standing, named, failure.tokens)?;
         let next = after(tx, call, &standing, failure)?;
         step::go(tx, call, &standing, &next, "")?;
         seen(tx, call, named.agent)?;
@@ -270,7 +269,7 @@ pub(crate) fn ask(
     let ends = [TaskState::WaitingInput];
     if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
         text::text("question", &question.question, QUESTION_MAX)?;
-        report(tx, call, &mut standing, named, question.tokens)?;
+        report(tx, &mut standing, named, question.tokens)?;
         tx.run(
             "UPDATE fleet_tasks SET question = $1, answer = NULL WHERE id = $2",
             &[question.question.as_str().into(), named.task.into()],
@@ -297,4 +296,22 @@ pub(crate) fn release(
         seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_follow_what_tasks_use() {
+        assert_eq!(learned(None, 700), 700);
+        assert_eq!(learned(Some(1_000), 2_000), 1_250);
+        assert_eq!(learned(None, 0), 1);
+        assert_eq!(learned(Some(u64::MAX), u64::MAX), u64::MAX);
+        // From anywhere it comes to what is used, within the rounding.
+        for start in [1, 10, 1_000_000] {
+            let last = (0..100).fold(start, |before, _| learned(Some(before), 5_000));
+            assert!(last.abs_diff(5_000) <= 2, "{last}");
+        }
+    }
 }

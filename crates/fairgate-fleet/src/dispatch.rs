@@ -1,14 +1,15 @@
 //! The loop around the rounds: who waits, when a round is made, and what becomes of what it decided.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fairgate_store::{Keep, Store, StoreError, Throttle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::counted::Counted;
 use crate::error::FleetError;
-use crate::fleet::{AgentId, Clock, FleetOptions};
+use crate::fleet::{AgentId, Clock, FleetOptions, Rounds};
 use crate::journal::Journal;
 use crate::pace::{Pace, Step};
 use crate::round::{self, Outcome, Reply, Rules};
@@ -26,6 +27,7 @@ pub(crate) struct Dispatch {
     news: Arc<Notify>,
     journal: Option<Journal>,
     complaints: Throttle<&'static str>,
+    rounds: Mutex<Rounds>,
 }
 
 impl Dispatch {
@@ -36,12 +38,25 @@ impl Dispatch {
             news,
             journal: options.journal.clone().map(Journal::new),
             complaints: Throttle::default(),
+            rounds: Mutex::default(),
         }
     }
 
     /// How many calls of the scheduler are missing in the journal of rounds.
     pub(crate) fn not_journaled(&self) -> u64 {
         self.journal.as_ref().map_or(0, Journal::lost)
+    }
+
+    /// The rounds so far that had agents to serve.
+    pub(crate) fn rounds(&self) -> Rounds {
+        *self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_round(&self, time: Duration, statements: u64) {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.with_agents += 1;
+        rounds.time += time;
+        rounds.statements_most = rounds.statements_most.max(statements);
     }
 
     /// Waits for a task.
@@ -103,12 +118,19 @@ impl Dispatch {
         let (numbers, askers) = self.waiters.enter_round();
         let (rules, its_clock) = (self.rules, Arc::clone(clock));
         // The time is taken when the transaction's turn has come.
+        let serves = !askers.is_empty();
         let work = move |tx: &mut dyn fairgate_store::Transaction| {
-            round::round(tx, &rules, &askers, its_clock.now())
+            let began = Instant::now();
+            let mut counted = Counted::new(tx);
+            let outcome = round::round(&mut counted, &rules, &askers, its_clock.now())?;
+            Ok((outcome, began, counted.statements))
         };
         let outcome = store.transact(Keep::ThroughKill, work).await;
         let made = match outcome {
-            Ok(outcome) => {
+            Ok((outcome, began, statements)) => {
+                if serves {
+                    self.count_round(began.elapsed(), statements);
+                }
                 pace.made(clock.now(), outcome.version, outcome.due, outcome.again);
                 self.hand_out(&numbers, outcome);
                 Ok(())

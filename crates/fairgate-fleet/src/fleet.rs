@@ -427,7 +427,7 @@ impl Fleet {
 
     /// The rounds so far that had agents to serve.
     pub fn rounds(&self) -> Rounds {
-        Rounds::default()
+        self.inner.dispatch.rounds()
     }
 
     /// Runs the loop until the store is closed.

@@ -11,6 +11,7 @@ mod add;
 mod agents;
 mod call;
 mod claims;
+mod counted;
 mod dispatch;
 mod error;
 mod fleet;
@@ -26,12 +27,12 @@ mod projects;
 mod retry;
 mod round;
 mod rows;
+#[cfg(test)]
+mod scratch;
 mod spent;
 mod state;
 mod step;
 mod tasks;
-#[cfg(test)]
-mod testing;
 mod text;
 mod usage;
 mod waiters;

@@ -1,185 +1,175 @@
-//! What projects used in the rolling window.
-//!
-//! The window is cut into 24 buckets. A row of `fleet_usage` holds what a project used in one of them; a bucket is named by
-//! the moment at which it begins, so that rows keep their meaning when the window's length is changed. Let L be a bucket's
-//! length and c the beginning of the bucket that `now` lies in. The 24 buckets from c − 23·L to c count in full. The one
-//! before them, at c − 24·L, is leaving the window: it counts with the part of it that the window still covers,
-//!
-//! ```text
-//!     used = full + oldest × (L − (now − c)) ÷ L          rounded up
-//! ```
-//!
-//! At the end of a bucket that part reaches 0, and the next bucket begins to leave with the whole of its amount: ageing
-//! usage makes no jumps.
-//!
-//! `fleet_projects` keeps `full` (`window_tokens`), `oldest` and the number of tasks completed in all 25 buckets, as of the
-//! bucket `window_bucket`. What is charged is added to these columns at once; [`roll`] finds them anew from the rows when a
-//! new bucket begins.
-
-use std::time::Duration;
+//! What projects used in the rolling window. `fairgate_store::fleet` has the rules, as the ledger charges projects too.
 
 use fairgate_money::UnixMicros;
-use fairgate_store::{Columns, StoreError, Transaction, Value};
+use fairgate_store::{StoreError, Transaction, fleet};
 
-/// How many buckets the window has.
-const BUCKETS: i64 = 24;
-/// After how many windows a bucket's rows are removed. More than one, so that a clock that went ahead and came back finds
-/// what was used.
-const WINDOWS_KEPT: i64 = 8;
-
-/// The rolling window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    bucket_us: i64,
-}
-
-/// A project's columns `window_bucket`, `window_tokens`, `window_oldest` and `window_completed`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
-    pub(crate) bucket: i64,
-    pub(crate) tokens: u64,
-    pub(crate) oldest: u64,
-    pub(crate) completed: u64,
-}
-
-impl Sums {
-    /// The names of the columns, in the order in which [`Sums::read`] takes them.
-    pub(crate) const COLUMNS: &str =
-        "window_bucket, window_tokens, window_oldest, window_completed";
-
-    /// Reads them from a row, beginning with this column. What was guessed and taken back in another bucket may leave a sum
-    /// below 0 until the next bucket begins.
-    pub(crate) fn read(row: &dyn Columns, first: usize) -> Result<Self, StoreError> {
-        let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
-        Ok(Self {
-            bucket: row.int(first)?,
-            tokens: count(first + 1)?,
-            oldest: count(first + 2)?,
-            completed: count(first + 3)?,
-        })
-    }
-}
-
-impl Window {
-    pub(crate) fn new(length: Duration) -> Self {
-        let length = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
-        // A hundred years, so that no sum of moments leaves its range.
-        Self { bucket_us: (length / BUCKETS).clamp(1, 36_500 * 86_400 * 1_000_000 / BUCKETS) }
-    }
-
-    /// Where the bucket begins that a moment lies in.
-    pub(crate) fn bucket(self, now: UnixMicros) -> i64 {
-        now.0.div_euclid(self.bucket_us).saturating_mul(self.bucket_us)
-    }
-
-    /// Where the oldest bucket begins that still counts in part.
-    fn oldest(self, bucket: i64) -> i64 {
-        bucket.saturating_sub(BUCKETS * self.bucket_us)
-    }
-
-    /// What a project used in the window that ends now. Where its columns are of another bucket, because nothing rolled them,
-    /// it is the most that it can be.
-    pub(crate) fn used(self, sums: &Sums, now: UnixMicros) -> u64 {
-        let bucket = self.bucket(now);
-        let oldest = match sums.bucket.cmp(&bucket) {
-            std::cmp::Ordering::Less => 0,
-            std::cmp::Ordering::Greater => sums.oldest,
-            std::cmp::Ordering::Equal => {
-                let left = self.bucket_us - (now.0 - bucket).min(self.bucket_us);
-                part(sums.oldest, left, self.bucket_us)
-            }
-        };
-        sums.tokens.saturating_add(oldest)
-    }
-
-    /// What is left of an amount that fades in one window from a moment on, rounded up.
-    pub(crate) fn fade(self, amount: u64, since: UnixMicros, now: UnixMicros) -> u64 {
-        let window = BUCKETS * self.bucket_us;
-        let past = now.0.saturating_sub(since.0).clamp(0, window);
-        part(amount, window - past, window)
-    }
-}
-
-/// amount × left ÷ whole, rounded up.
-fn part(amount: u64, left: i64, whole: i64) -> u64 {
-    let (left, whole) = (u128::from(left.unsigned_abs()), u128::from(whole.unsigned_abs()));
-    u64::try_from((u128::from(amount) * left).div_ceil(whole)).unwrap_or(u64::MAX)
-}
+pub(crate) use fairgate_store::fleet::{Sums, Window};
 
 /// Adds tokens to what a project used.
 pub(crate) fn charge(
     tx: &mut dyn Transaction,
-    window: Window,
     project: &str,
     tokens: u64,
-    now: UnixMicros,
 ) -> Result<(), StoreError> {
-    if tokens == 0 {
-        return Ok(());
+    match i64::try_from(tokens).unwrap_or(i64::MAX) {
+        0 => Ok(()),
+        tokens => fleet::add_to_project(tx, project, tokens, 0),
     }
-    add(tx, window, project, i64::try_from(tokens).unwrap_or(i64::MAX), 0, now)
 }
 
 /// Counts one more task that ended well.
-pub(crate) fn count_completed(
-    tx: &mut dyn Transaction,
-    window: Window,
-    project: &str,
-    now: UnixMicros,
-) -> Result<(), StoreError> {
-    add(tx, window, project, 0, 1, now)
+pub(crate) fn count_completed(tx: &mut dyn Transaction, project: &str) -> Result<(), StoreError> {
+    fleet::add_to_project(tx, project, 0, 1)
 }
 
-fn add(
-    tx: &mut dyn Transaction,
-    window: Window,
-    project: &str,
-    tokens: i64,
-    completed: i64,
-    now: UnixMicros,
-) -> Result<(), StoreError> {
-    tx.run(
-        "INSERT INTO fleet_usage (project, bucket, tokens, completed) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens, \
-         completed = fleet_usage.completed + excluded.completed",
-        &[project.into(), window.bucket(now).into(), tokens.into(), completed.into()],
-    )?;
-    tx.run(
-        "UPDATE fleet_projects SET window_tokens = window_tokens + $1, \
-         window_completed = window_completed + $2 WHERE id = $3",
-        &[tokens.into(), completed.into(), project.into()],
-    )?;
-    Ok(())
-}
-
-/// Brings the columns of all projects to the bucket that `now` lies in; rows that no window needs any more are removed.
-///
-/// Rows of buckets after this one, which a clock that ran ahead left, count in full: usage must not be forgotten.
+/// Brings the sums of all projects to the bucket that `now` lies in.
 pub(crate) fn roll(
     tx: &mut dyn Transaction,
     window: Window,
     now: UnixMicros,
 ) -> Result<(), StoreError> {
-    let bucket = window.bucket(now);
-    let oldest = window.oldest(bucket);
-    let before = oldest.saturating_sub(window.bucket_us);
-    let values: [Value; 3] = [bucket.into(), oldest.into(), before.into()];
-    // A row of another window's length that begins within the oldest bucket belongs to it.
-    let rolled = tx.run(
-        "UPDATE fleet_projects SET window_bucket = $1, \
-         window_tokens = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
-           WHERE u.project = fleet_projects.id AND u.bucket > $2), 0), \
-         window_oldest = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
-           WHERE u.project = fleet_projects.id AND u.bucket > $3 AND u.bucket <= $2), 0), \
-         window_completed = COALESCE((SELECT CAST(SUM(u.completed) AS BIGINT) FROM fleet_usage u \
-           WHERE u.project = fleet_projects.id AND u.bucket > $3), 0) \
-         WHERE window_bucket <> $1",
-        &values,
-    )?;
-    if rolled > 0 {
-        let kept = window.bucket_us.saturating_mul(BUCKETS * WINDOWS_KEPT);
-        let gone = bucket.saturating_sub(kept);
-        tx.run("DELETE FROM fleet_usage WHERE bucket < $1", &[gone.into()])?;
+    fleet::roll(tx, window, now).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::scratch::{Dice, in_memory};
+
+    const LENGTH: i64 = 1_000;
+
+    fn window() -> Window {
+        Window::new(Duration::from_micros(24 * LENGTH.unsigned_abs()))
     }
-    Ok(())
+
+    /// What was used at which moment, added up as the module's text says.
+    fn naive(uses: &[(i64, u64)], now: i64) -> (u64, u64) {
+        let current = now.div_euclid(LENGTH);
+        let of = |bucket: i64| {
+            let inside = |(at, _): &&(i64, u64)| at.div_euclid(LENGTH) == bucket;
+            uses.iter().filter(inside).map(|(_, tokens)| tokens).sum::<u64>()
+        };
+        let full: u64 = (current - 23..=current).map(of).sum();
+        let left = u64::try_from(LENGTH - now.rem_euclid(LENGTH)).unwrap();
+        let fading = (of(current - 24) * left).div_ceil(LENGTH.unsigned_abs());
+        let recent = |(at, _): &&(i64, u64)| at.div_euclid(LENGTH) >= current - 24;
+        (full + fading, uses.iter().filter(recent).count() as u64)
+    }
+
+    fn charge_at(
+        tx: &mut dyn Transaction,
+        window: Window,
+        project: &str,
+        tokens: u64,
+        at: UnixMicros,
+    ) {
+        roll(tx, window, at).unwrap();
+        charge(tx, project, tokens).unwrap();
+    }
+
+    fn sums(tx: &mut dyn Transaction, project: &str) -> Sums {
+        let sql = format!("SELECT {} FROM fleet_projects WHERE id = $1", Sums::COLUMNS);
+        tx.first(&sql, &[project.into()], |row| Sums::read(row, 0)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_window_is_the_naive_sum() {
+        in_memory(|tx| {
+            for seed in 0..20 {
+                let mut dice = Dice::new(seed);
+                let project = format!("p{seed}");
+                crate::scratch::add_project(tx, &project, 1_000, window().bucket(UnixMicros(0)));
+                let mut uses = Vec::new();
+                let mut now = 1_000_000;
+                for _ in 0..200 {
+                    now += i64::try_from(dice.below(3 * LENGTH.unsigned_abs())).unwrap();
+                    let tokens = dice.below(1_000) + 1;
+                    let at = UnixMicros(now);
+                    let most = window().used(&sums(tx, &project), at) + tokens;
+                    charge_at(tx, window(), &project, tokens, at);
+                    count_completed(tx, &project).unwrap();
+                    uses.push((now, tokens));
+                    let sums = sums(tx, &project);
+                    let found = (window().used(&sums, at), sums.completed);
+                    assert_eq!(found, naive(&uses, now), "seed {seed}, at {now}");
+                    assert!(most >= found.0, "seed {seed}: columns that are old show too little");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn ageing_makes_no_jumps() {
+        in_memory(|tx| {
+            crate::scratch::add_project(tx, "p", 1_000, 0);
+            charge_at(tx, window(), "p", 1_000_000, UnixMicros(500));
+            let mut before = 1_000_000;
+            for now in (0..26 * LENGTH).step_by(10) {
+                roll(tx, window(), UnixMicros(now)).unwrap();
+                let used = window().used(&sums(tx, "p"), UnixMicros(now));
+                assert!(used <= before && before - used <= 10_000, "at {now}: {before} → {used}");
+                before = used;
+            }
+            assert_eq!(before, 0);
+        });
+    }
+
+    #[test]
+    fn a_clock_that_went_ahead_and_back_forgets_nothing() {
+        in_memory(|tx| {
+            crate::scratch::add_project(tx, "p", 1_000, 0);
+            let at = |now| UnixMicros(now);
+            charge_at(tx, window(), "p", 100, at(50_000));
+            // Four windows ahead, something is used there, and back.
+            roll(tx, window(), at(146_000)).unwrap();
+            assert_eq!(window().used(&sums(tx, "p"), at(146_000)), 0);
+            charge_at(tx, window(), "p", 7, at(146_000));
+            roll(tx, window(), at(51_000)).unwrap();
+            assert_eq!(window().used(&sums(tx, "p"), at(51_000)), 107);
+        });
+    }
+
+    #[test]
+    fn another_length_of_the_window_keeps_what_was_used() {
+        in_memory(|tx| {
+            crate::scratch::add_project(tx, "p", 1_000, 0);
+            let half = Window::new(Duration::from_micros(12 * LENGTH.unsigned_abs()));
+            let now = UnixMicros(1_000_000);
+            charge_at(tx, window(), "p", 100, now);
+            roll(tx, half, now).unwrap();
+            assert_eq!(half.used(&sums(tx, "p"), now), 100);
+            charge_at(tx, half, "p", 10, UnixMicros(1_000_600));
+            roll(tx, window(), UnixMicros(1_003_000)).unwrap();
+            assert_eq!(window().used(&sums(tx, "p"), UnixMicros(1_003_000)), 110);
+        });
+    }
+
+    #[test]
+    fn old_rows_are_removed() {
+        in_memory(|tx| {
+            crate::scratch::add_project(tx, "p", 1_000, 0);
+            for now in (0..400 * LENGTH).step_by(500) {
+                roll(tx, window(), UnixMicros(now)).unwrap();
+                charge_at(tx, window(), "p", 1, UnixMicros(now));
+            }
+            let count = "SELECT COUNT(*) FROM fleet_usage";
+            let rows = tx.first(count, &[], |row| row.int(0)).unwrap().unwrap();
+            assert_eq!(rows, 24 * 8 + 1);
+        });
+    }
+
+    #[test]
+    fn amounts_fade_to_nothing_within_one_window() {
+        let whole = u64::try_from(24 * LENGTH).unwrap();
+        let fades: BTreeMap<i64, u64> =
+            [-5, 0, 1, LENGTH, 12 * LENGTH, 24 * LENGTH - 1, 24 * LENGTH, i64::MAX]
+                .map(|past| (past, window().fade(whole, UnixMicros(0), UnixMicros(past))))
+                .into();
+        let expected = [whole, whole, whole - 1, 23 * LENGTH.unsigned_abs(), whole / 2, 1, 0, 0];
+        assert_eq!(fades.into_values().collect::<Vec<_>>(), expected);
+        assert_eq!(window().fade(u64::MAX, UnixMicros(0), UnixMicros(0)), u64::MAX);
+    }
 }

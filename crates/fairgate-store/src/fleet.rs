@@ -23,13 +23,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::sql::Value;
-use crate::transaction::Transaction;
+use crate::transaction::{Columns, Transaction};
 
 /// How many buckets a window has.
 const BUCKETS: i64 = 24;
+/// The longest window: a hundred years, so that no sum of moments leaves its range.
+const LENGTH_US_MAX: i64 = 36_500 * 86_400 * 1_000_000;
+/// For how many windows buckets are kept. More than one, so that a clock that went ahead and came back finds what was used.
+const WINDOWS_KEPT: i64 = 8;
 
 /// The task that a call was made for, and which claim of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskClaim {
     /// The project.
     pub project: String,
@@ -45,11 +49,41 @@ pub struct Window {
     bucket_us: i64,
 }
 
+/// A project's columns `window_bucket`, `window_tokens`, `window_oldest` and `window_completed`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// The bucket that the others are as of.
+    pub bucket: i64,
+    /// What was used in the buckets that count in full, in tokens.
+    pub tokens: u64,
+    /// What was used in the bucket that fades, in tokens.
+    pub oldest: u64,
+    /// How many tasks ended well in all of these buckets.
+    pub completed: u64,
+}
+
+impl Sums {
+    /// The names of the columns, in the order in which [`Sums::read`] takes them.
+    pub const COLUMNS: &str = "window_bucket, window_tokens, window_oldest, window_completed";
+
+    /// Reads them from a row, beginning with this column. A guess that was taken back in another bucket may leave a sum below
+    /// 0: it counts as 0.
+    pub fn read(row: &dyn Columns, first: usize) -> Result<Self, StoreError> {
+        let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
+        Ok(Self {
+            bucket: row.int(first)?,
+            tokens: count(first + 1)?,
+            oldest: count(first + 2)?,
+            completed: count(first + 3)?,
+        })
+    }
+}
+
 impl Window {
     /// A window of this length, in whole buckets of at least a microsecond.
     pub fn new(length: Duration) -> Self {
         let length_us = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
-        Self { bucket_us: (length_us / BUCKETS).max(1) }
+        Self { bucket_us: (length_us / BUCKETS).clamp(1, LENGTH_US_MAX / BUCKETS) }
     }
 
     /// The bucket that a moment lies in.
@@ -57,60 +91,63 @@ impl Window {
         at.0.div_euclid(self.bucket_us).saturating_mul(self.bucket_us)
     }
 
-    /// The bucket that fades while `bucket` is filled.
-    pub fn oldest(self, bucket: i64) -> i64 {
-        bucket.saturating_sub(self.bucket_us.saturating_mul(BUCKETS))
+    /// What counts of a project's sums at a moment, rounded up. Where they are as of an earlier bucket, because nothing rolled
+    /// them, it is the most that it can be.
+    pub fn used(self, sums: &Sums, at: UnixMicros) -> u64 {
+        let past_us = at.0.saturating_sub(sums.bucket).clamp(0, self.bucket_us);
+        sums.tokens.saturating_add(part(sums.oldest, self.bucket_us - past_us, self.bucket_us))
     }
 
-    /// What counts of a project's sums at a moment: `tokens` in the full buckets up to `bucket`, `oldest` in the one that fades.
-    pub fn used(self, bucket: i64, tokens: i64, oldest: i64, at: UnixMicros) -> u64 {
-        let past_us = at.0.saturating_sub(bucket).clamp(0, self.bucket_us);
-        let left = i128::from(oldest.max(0)) * i128::from(self.bucket_us - past_us);
-        let used = i128::from(tokens) + left / i128::from(self.bucket_us);
-        u64::try_from(used.max(0)).unwrap_or(u64::MAX)
-    }
-
-    /// What is left at a moment of tokens that began to fade at `since` and are gone one window later.
-    pub fn faded(self, tokens: u64, since: UnixMicros, at: UnixMicros) -> u64 {
-        let length_us = self.bucket_us.saturating_mul(BUCKETS);
+    /// What is left of an amount that fades in one window from a moment on, rounded up.
+    pub fn fade(self, amount: u64, since: UnixMicros, at: UnixMicros) -> u64 {
+        let length_us = self.bucket_us * BUCKETS;
         let past_us = at.0.saturating_sub(since.0).clamp(0, length_us);
-        let left = u128::from(tokens) * u128::from((length_us - past_us).unsigned_abs());
-        u64::try_from(left / u128::from(length_us.unsigned_abs())).unwrap_or(u64::MAX)
+        part(amount, length_us - past_us, length_us)
     }
 
     /// When `needed` tokens will have faded; where the bucket that fades now has fewer, the moment at which the next one
     /// begins to.
-    pub(crate) fn faded_at(
-        self,
-        bucket: i64,
-        oldest: i64,
-        needed: u64,
-        at: UnixMicros,
-    ) -> UnixMicros {
-        let next = bucket.saturating_add(self.bucket_us).max(at.0);
-        if oldest <= 0 {
+    pub(crate) fn faded_at(self, sums: &Sums, needed: u64, at: UnixMicros) -> UnixMicros {
+        let next = sums.bucket.saturating_add(self.bucket_us).max(at.0);
+        if sums.oldest == 0 {
             return UnixMicros(next);
         }
-        let oldest = i128::from(oldest);
-        let wait_us = (i128::from(needed) * i128::from(self.bucket_us) + oldest - 1) / oldest;
+        let bucket_us = u128::from(self.bucket_us.unsigned_abs());
+        let wait_us = (u128::from(needed) * bucket_us).div_ceil(u128::from(sums.oldest));
         let wait_us = i64::try_from(wait_us).unwrap_or(i64::MAX);
         UnixMicros(at.0.saturating_add(wait_us).min(next))
     }
+
+    /// The bucket that a moment lies in, the one that fades then, the one before that, and the first that is kept.
+    pub(crate) fn edges(self, at: UnixMicros) -> [i64; 4] {
+        let bucket = self.bucket(at);
+        let before = |buckets: i64| bucket.saturating_sub(self.bucket_us.saturating_mul(buckets));
+        [bucket, before(BUCKETS), before(BUCKETS + 1), before(BUCKETS * WINDOWS_KEPT)]
+    }
+}
+
+/// amount × left ÷ whole, rounded up.
+fn part(amount: u64, left: i64, whole: i64) -> u64 {
+    let (left, whole) = (u128::from(left.unsigned_abs()), u128::from(whole.unsigned_abs()));
+    u64::try_from((u128::from(amount) * left).div_ceil(whole)).unwrap_or(u64::MAX)
 }
 
 /// Brings the sums of all projects to a bucket `$1`, where they stand at another. `$2` is the bucket that fades then, `$3` the
 /// one before it.
+///
+/// Rows of buckets after this one, which a clock that ran ahead left, count in full: usage must not be forgotten. A row of
+/// another window's length that begins within the oldest bucket belongs to it.
 pub(crate) const ROLL: &str = "UPDATE fleet_projects SET window_bucket = $1, \
-     window_tokens = COALESCE((SELECT SUM(u.tokens) FROM fleet_usage u \
+     window_tokens = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
      WHERE u.project = fleet_projects.id AND u.bucket > $2), 0), \
-     window_completed = COALESCE((SELECT SUM(u.completed) FROM fleet_usage u \
-     WHERE u.project = fleet_projects.id AND u.bucket > $2), 0), \
-     window_oldest = COALESCE((SELECT SUM(u.tokens) FROM fleet_usage u \
-     WHERE u.project = fleet_projects.id AND u.bucket > $3 AND u.bucket <= $2), 0) \
+     window_oldest = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
+     WHERE u.project = fleet_projects.id AND u.bucket > $3 AND u.bucket <= $2), 0), \
+     window_completed = COALESCE((SELECT CAST(SUM(u.completed) AS BIGINT) FROM fleet_usage u \
+     WHERE u.project = fleet_projects.id AND u.bucket > $3), 0) \
      WHERE window_bucket <> $1";
 
-/// Forgets buckets that count no more.
-pub(crate) const FORGET: &str = "DELETE FROM fleet_usage WHERE bucket <= $1";
+/// Forgets the buckets before `$1`.
+pub(crate) const FORGET: &str = "DELETE FROM fleet_usage WHERE bucket < $1";
 
 /// Adds to the bucket that a project stands at: `$1` tokens, `$2` tasks that ended well, of project `$3`.
 pub(crate) const ADD_TO_BUCKET: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
@@ -135,21 +172,12 @@ pub fn roll(
     window: Window,
     at: UnixMicros,
 ) -> Result<u64, StoreError> {
-    let [bucket, oldest, gone] = window.edges(at);
-    let rolled = transaction.run(ROLL, &[bucket.into(), oldest.into(), gone.into()])?;
+    let [bucket, oldest, before, kept] = window.edges(at);
+    let rolled = transaction.run(ROLL, &[bucket.into(), oldest.into(), before.into()])?;
     if rolled > 0 {
-        transaction.run(FORGET, &[gone.into()])?;
+        transaction.run(FORGET, &[kept.into()])?;
     }
     Ok(rolled)
-}
-
-impl Window {
-    /// The bucket that a moment lies in, the one that fades then, and the last one that counts no more.
-    pub(crate) fn edges(self, at: UnixMicros) -> [i64; 3] {
-        let bucket = self.bucket(at);
-        let oldest = self.oldest(bucket);
-        [bucket, oldest, oldest.saturating_sub(self.bucket_us)]
-    }
 }
 
 /// Adds what a project used, in tokens, and how many of its tasks ended well, to the window. For a transaction of
@@ -198,48 +226,54 @@ mod tests {
         assert_eq!(window.bucket(UnixMicros(HOUR - 1)), 0);
         assert_eq!(window.bucket(UnixMicros(HOUR)), HOUR);
         assert_eq!(window.bucket(UnixMicros(-1)), -HOUR);
-        assert_eq!(window.edges(UnixMicros(30 * HOUR + 7)), [30 * HOUR, 6 * HOUR, 5 * HOUR]);
+        let edges = window.edges(UnixMicros(300 * HOUR + 7));
+        assert_eq!(edges.map(|edge| edge / HOUR), [300, 276, 275, 108]);
     }
 
     #[test]
     fn the_oldest_bucket_fades_without_a_jump() {
         let window = day();
-        let used = |at| window.used(24 * HOUR, 100, 60, UnixMicros(at));
+        let sums = Sums { bucket: 24 * HOUR, tokens: 100, oldest: 60, completed: 0 };
+        let used = |at| window.used(&sums, UnixMicros(at));
         assert_eq!(used(24 * HOUR), 160);
         assert_eq!(used(24 * HOUR + HOUR / 2), 130);
-        assert_eq!(used(25 * HOUR - 1), 100);
+        assert_eq!(used(24 * HOUR + HOUR / 2 + 1), 130, "rounded up");
+        assert_eq!(used(25 * HOUR), 100);
         // Not rolled yet, or a clock that went back.
         assert_eq!(used(40 * HOUR), 100);
         assert_eq!(used(3 * HOUR), 160);
-        // What was taken back may have been in a bucket that is gone.
-        assert_eq!(window.used(0, -5, 0, UnixMicros(0)), 0);
-        assert_eq!(window.used(0, i64::MAX, i64::MAX, UnixMicros(0)), 2 * i64::MAX.unsigned_abs());
+        let most = Sums { tokens: u64::MAX, oldest: u64::MAX, ..sums };
+        assert_eq!(window.used(&most, UnixMicros(0)), u64::MAX);
     }
 
     #[test]
     fn what_fades_over_a_window_is_gone_after_it() {
         let window = day();
-        let left = |hours| window.faded(240, UnixMicros(0), UnixMicros(hours * HOUR));
+        let left = |hours| window.fade(240, UnixMicros(0), UnixMicros(hours * HOUR));
         assert_eq!([left(0), left(6), left(24), left(99), left(-9)], [240, 180, 0, 0, 240]);
     }
 
     #[test]
     fn room_comes_as_the_oldest_bucket_fades() {
         let window = day();
-        let at = |needed| window.faded_at(24 * HOUR, 60, needed, UnixMicros(24 * HOUR)).0;
+        let sums = Sums { bucket: 24 * HOUR, tokens: 0, oldest: 60, completed: 0 };
+        let at = |needed| window.faded_at(&sums, needed, UnixMicros(24 * HOUR)).0;
         assert_eq!(at(30), 24 * HOUR + HOUR / 2);
         assert_eq!(at(61), 25 * HOUR);
         assert_eq!(at(u64::MAX), 25 * HOUR);
-        assert_eq!(window.faded_at(24 * HOUR, 0, 1, UnixMicros(24 * HOUR)).0, 25 * HOUR);
+        let none = Sums { oldest: 0, ..sums };
+        assert_eq!(window.faded_at(&none, 1, UnixMicros(24 * HOUR)).0, 25 * HOUR);
     }
 
     #[test]
-    fn a_window_has_a_length() {
+    fn no_length_and_no_moment_is_too_large() {
         for length in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
             let window = Window::new(length);
-            window.edges(UnixMicros(i64::MAX));
-            window.edges(UnixMicros(i64::MIN));
-            window.faded(u64::MAX, UnixMicros(i64::MIN), UnixMicros(i64::MAX));
+            for at in [UnixMicros(i64::MIN), UnixMicros(i64::MAX)] {
+                assert!(window.edges(at).is_sorted_by(|later, earlier| later >= earlier));
+                window.fade(u64::MAX, UnixMicros(i64::MIN), at);
+                window.used(&Sums { bucket: i64::MIN, ..Sums::default() }, at);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod budget;
 mod calendar;
 mod change;
 mod check;
+mod claims;
 mod decide;
 mod directory;
 mod error;
@@ -27,8 +28,10 @@ mod turns;
 mod words;
 
 pub use budget::{
-    Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Scope, Unit,
+    Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Refused, Scope,
+    Unit,
 };
+pub use claims::{FleetExhausted, FleetTerms, LeaseLost};
 pub use directory::{
     AllowedTaints, Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits,
     PRIORITY_MAX, PRIORITY_MIN, Rights, Tenant, TenantPatch,
