@@ -42,6 +42,7 @@ fn row(request: &str, tenant: &str, charged: u64) -> Attempt {
         price: Some("price-1".into()),
         tier: 1,
         class: Some("chat".into()),
+        claim: None,
     }
 }
 
