@@ -79,7 +79,7 @@ impl Common {
 }
 
 /// A name as a part of a path or a query.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         match byte {

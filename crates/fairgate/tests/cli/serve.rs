@@ -11,3 +11,5 @@ mod readme;
 mod running;
 mod secrets;
 mod start;
+
+pub(crate) use running::Folder;

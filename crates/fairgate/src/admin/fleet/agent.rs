@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::super::client::Client;
 use super::super::{Common, all, escaped};
 use super::{at, or_dash};
+use crate::agent_run::{self, AgentRunArgs};
 use crate::table::{Cell, Table};
 
 /// Agents: who works on tasks. Each has a token of its own, which is shown once.
@@ -24,6 +25,7 @@ pub(crate) struct AgentCommand {
 
 #[derive(Debug, Subcommand)]
 enum AgentAction {
+    Run(AgentRunArgs),
     /// List all agents and what they work on.
     List,
     /// Make an agent, and show its token once.
@@ -61,8 +63,13 @@ enum AgentAction {
 
 impl AgentCommand {
     pub(crate) fn run(&self) -> Result<()> {
+        // It has a token of its own, and no use for the admin token.
+        if let AgentAction::Run(args) = &self.action {
+            return agent_run::run(args);
+        }
         let client = self.common.client()?;
         match &self.action {
+            AgentAction::Run(_) => Ok(()),
             AgentAction::List => {
                 let list = all(&client, "/api/v1/agents")?;
                 self.common.tell_as(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
