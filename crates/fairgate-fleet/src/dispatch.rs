@@ -1,6 +1,7 @@
 //! The loop around the rounds: who waits, when a round is made, and what becomes of what it decided.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairgate_store::{Keep, Store, StoreError, Throttle};
@@ -24,6 +25,7 @@ pub(crate) struct Dispatch {
     pub(crate) rules: Rules,
     /// Told when something changed that a round should see.
     news: Arc<Notify>,
+    is_stopped: AtomicBool,
     journal: Option<Journal>,
     complaints: Throttle<&'static str>,
 }
@@ -34,6 +36,7 @@ impl Dispatch {
             waiters: Waiters::default(),
             rules: Rules::new(options),
             news,
+            is_stopped: AtomicBool::new(false),
             journal: options.journal.clone().map(Journal::new),
             complaints: Throttle::default(),
         }
@@ -42,6 +45,12 @@ impl Dispatch {
     /// How many calls of the scheduler are missing in the journal of rounds.
     pub(crate) fn not_journaled(&self) -> u64 {
         self.journal.as_ref().map_or(0, Journal::lost)
+    }
+
+    /// Ends the loop after the round that is being made.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.news.notify_one();
     }
 
     /// Waits for a task.
@@ -60,10 +69,10 @@ impl Dispatch {
         Ok(None)
     }
 
-    /// Runs the loop until the store is closed.
+    /// Runs the loop until it is stopped or the store is closed.
     pub(crate) async fn run(self: Arc<Self>, store: Store, clock: Arc<dyn Clock>) {
         let mut pace = Pace::new(clock.now());
-        loop {
+        while !self.is_stopped.load(Ordering::Acquire) {
             let step = pace.next(clock.now(), self.waiters.are_there());
             let done = match step {
                 Step::Round => self.round(&store, &clock, &mut pace).await,

@@ -115,12 +115,12 @@ impl Waiters {
         }
     }
 
-    /// Nobody will be served any more.
+    /// Nobody will be served any more: those who wait are told that there is no task, as when their time is over.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         for waiter in state.waiting.drain(..) {
-            let _ = waiter.reply.send(Err(StoreError::Closed.into()));
+            let _ = waiter.reply.send(Ok(None));
         }
     }
 

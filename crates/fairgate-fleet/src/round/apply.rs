@@ -146,8 +146,7 @@ fn claim(
         "UPDATE fleet_tasks SET state = 'ASSIGNED', reason = NULL, claimed_at = $1, lease_until = $2, \
          epoch = v.column2, agent = v.column3, key_hash = {hash}, reserved = v.column5, \
          in_workspace = v.column6, used_before = used_before + used, used = 0, resume_after = NULL, \
-         progress = NULL FROM {table} AS v \
-         WHERE id = v.column1 AND state = 'READY' AND epoch = v.column2 - 1"
+         progress = NULL FROM {table} AS v WHERE id = v.column1 AND epoch = v.column2 - 1"
     );
     let values = [now.into(), rules.lease_end(now).into(), json_rows::value(rows)];
     all(tx.run(&sql, &values)?, grants.len(), "tasks")
