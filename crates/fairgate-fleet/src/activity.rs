@@ -149,3 +149,131 @@ fn baselines<'a>(
     };
     Ok(began.filter_map(of).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::scratch::{self, Dice, in_memory};
+
+    const ALL: &[&str] = &["p", "q", "r"];
+
+    fn window() -> Window {
+        Window::new(Duration::from_secs(24 * 3600))
+    }
+
+    /// The largest whole baseline at which the project is not above any other: found by trying, without a division.
+    fn naive(weight: u64, spent: u64, others: &[Standing]) -> u64 {
+        if others.is_empty() {
+            return 0;
+        }
+        let is_level = |baseline: u64| {
+            others.iter().all(|other| {
+                let mine = u128::from(spent + baseline) * u128::from(other.weight);
+                mine <= u128::from(other.spent + other.baseline) * u128::from(weight)
+            })
+        };
+        (0..).take_while(|baseline| is_level(*baseline)).last().unwrap_or(0)
+    }
+
+    #[test]
+    fn baselines_are_the_naive_ones() {
+        for seed in 0..2_000 {
+            let mut dice = Dice::new(seed);
+            let mut standing = || Standing {
+                weight: 1 + dice.below(20),
+                spent: dice.below(100),
+                baseline: dice.below(30),
+            };
+            let me = standing();
+            let others: Vec<_> = (0..seed % 5).map(|_| standing()).collect();
+            let found = baseline(me.weight, me.spent, others.iter().copied());
+            assert_eq!(found, naive(me.weight, me.spent, &others), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_fit() {
+        let heaviest = 1_000_000_000_000_000_000;
+        let most = Standing { weight: heaviest, spent: u64::MAX, baseline: u64::MAX };
+        assert_eq!(baseline(heaviest, 0, [most, most].into_iter()), u64::MAX);
+        let light = Standing { weight: 1, ..most };
+        assert_eq!(baseline(heaviest, 0, [light].into_iter()), u64::MAX);
+        assert_eq!(baseline(1, 0, [most].into_iter()), 36);
+    }
+
+    fn add_task(tx: &mut dyn Transaction, id: &str, project: &str, state: &str, reserved: i64) {
+        tx.run(
+            "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, open_needs, \
+             affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
+             VALUES ($1, $2, 0, '', '', $3, 100, 0, 3, 0, 0, 1, 0, $4, 0, 0, 0, 0)",
+            &[id.into(), project.into(), state.into(), reserved.into()],
+        )
+        .unwrap();
+    }
+
+    fn project(tx: &mut dyn Transaction, id: &str) -> (bool, u64) {
+        let sql = "SELECT busy, baseline FROM fleet_projects WHERE id = $1";
+        tx.first(sql, &[id.into()], |row| Ok((row.flag(0)?, row.count(1)?))).unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_running_tasks_hold_counts() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for (id, weight) in [("p", 1_000), ("q", 3_000), ("r", 1_000)] {
+                scratch::add_project(tx, id, weight, window().bucket(now));
+            }
+            // p used 100 and holds 50, of which its calls in flight are 80; one of an earlier claim holds 7.
+            usage::charge(tx, window(), "p", 100, now).unwrap();
+            add_task(tx, "a", "p", "IN_PROGRESS", 50);
+            for (request, epoch, tokens) in [("1", 1, 30), ("2", 1, 50), ("3", 0, 7)] {
+                tx.run(
+                    "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, \
+                     project, task, epoch) VALUES ($1, 'g', 't', 'k', 'm', 0, 0, $2, 'p', 'a', $3)",
+                    &[request.into(), i64::into(tokens), i64::into(epoch)],
+                )
+                .unwrap();
+            }
+            assert_eq!(spent::held(tx).unwrap(), BTreeMap::from([("p".to_owned(), 87)]));
+            note(tx, window(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 0));
+            add_task(tx, "b", "q", "READY", 0);
+            note(tx, window(), &["q", "r"], now).unwrap();
+            assert_eq!((project(tx, "q"), project(tx, "r")), ((true, 3 * 187), (false, 0)));
+        });
+    }
+
+    #[test]
+    fn projects_come_and_go() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q"] {
+                scratch::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            usage::charge(tx, window(), "p", 100, now).unwrap();
+            add_task(tx, "a", "p", "READY", 0);
+            add_task(tx, "b", "q", "READY", 0);
+            // Both at once: nobody was busy before.
+            note(tx, window(), ALL, now).unwrap();
+            assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
+            // One that is put aside is not busy, and joins the other when it is back.
+            let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
+            tx.run(status, &["PAUSED".into()]).unwrap();
+            note(tx, window(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (false, 0));
+            tx.run(status, &["ACTIVE".into()]).unwrap();
+            note(tx, window(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (true, 100));
+            // Half a window later half of it is left, and that is what others join.
+            let later = UnixMicros(now.0 + 12 * 3_600_000_000);
+            tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
+            note(tx, window(), ALL, later).unwrap();
+            scratch::add_project(tx, "r", 1_000, window().bucket(later));
+            add_task(tx, "c", "r", "READY", 0);
+            note(tx, window(), ALL, later).unwrap();
+            assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));
+        });
+    }
+}

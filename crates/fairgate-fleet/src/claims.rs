@@ -298,3 +298,21 @@ pub(crate) fn release(
     }
     tasks::one_line(tx, call, named.task)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_follow_what_tasks_use() {
+        assert_eq!(learned(None, 700), 700);
+        assert_eq!(learned(Some(1_000), 2_000), 1_250);
+        assert_eq!(learned(None, 0), 1);
+        assert_eq!(learned(Some(u64::MAX), u64::MAX), u64::MAX);
+        // From anywhere it comes to what is used, within the rounding.
+        for start in [1, 10, 1_000_000] {
+            let last = (0..100).fold(start, |before, _| learned(Some(before), 5_000));
+            assert!(last.abs_diff(5_000) <= 2, "{last}");
+        }
+    }
+}

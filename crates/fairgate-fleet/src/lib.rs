@@ -26,6 +26,8 @@ mod projects;
 mod retry;
 mod round;
 mod rows;
+#[cfg(test)]
+mod scratch;
 mod spent;
 mod state;
 mod step;

@@ -327,7 +327,7 @@ pub struct TaskView {
     pub prompt: String,
     /// Tasks that must be completed first, and how they stand.
     pub needs: BTreeMap<String, TaskState>,
-    /// Tasks that wait for this one, directly or by others, and cannot start before it.
+    /// Tasks that wait for this one, directly or by others, and cannot start before it: the nearest first, at most 1000.
     pub needed_by: Vec<String>,
     /// The workspace that it must run in.
     pub workspace: Option<String>,

@@ -121,3 +121,39 @@ impl TaskState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For each state, where a task may go from there.
+    const TABLE: &str = "\
+        DEFINED: READY PAUSED FAILED
+        READY: DEFINED ASSIGNED PAUSED FAILED
+        ASSIGNED: READY IN_PROGRESS WAITING_INPUT PAUSED COMPLETED FAILED BLOCKED
+        IN_PROGRESS: READY WAITING_INPUT PAUSED COMPLETED FAILED BLOCKED
+        WAITING_INPUT: READY PAUSED FAILED
+        PAUSED: DEFINED READY FAILED
+        COMPLETED:
+        FAILED: DEFINED READY COMPLETED
+        BLOCKED: READY COMPLETED FAILED";
+
+    #[test]
+    fn tasks_go_where_the_table_says() {
+        let line = |from: &TaskState| {
+            let next = TaskState::ALL.iter().filter(|next| from.may_become(**next));
+            next.fold(format!("{from}:"), |line, next| format!("{line} {next}"))
+        };
+        let found: Vec<_> = TaskState::ALL.iter().map(line).collect();
+        let expected: Vec<_> = TABLE.lines().map(str::trim).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn words_are_read_back() {
+        for state in TaskState::ALL {
+            assert_eq!(TaskState::from_word(state.word()), Some(*state));
+        }
+        assert_eq!(TaskState::from_word("ready"), None);
+    }
+}

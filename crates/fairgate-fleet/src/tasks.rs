@@ -1,6 +1,6 @@
 //! Tasks as people see them: lists, one with all that is known of it, and changes of one that nobody holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairgate_store::{Columns, StoreError, Transaction, Value};
 use serde_json::{Map, Value as Json};
@@ -16,8 +16,6 @@ use crate::text::{self, invalid};
 
 /// How many tasks a list has where nobody says, and at most.
 const LIST: (u32, u32) = (100, 1_000);
-/// How many of those that wait for a task are named.
-pub(crate) const WAITING_MAX: i64 = 1_000;
 
 /// The columns of a line, of a task `t` and its project `p`.
 pub(crate) const LINE: &str = "t.id, t.project, t.title, t.state, t.reason, t.priority, t.agent, t.estimate, p.learned, \
@@ -117,7 +115,7 @@ pub(crate) fn view(
         |row| Ok((row.text(0)?, history::state(&row.text(1)?)?)),
     )?;
     let needs: BTreeMap<_, _> = needs.into_iter().collect();
-    let needed_by = waiting_for(tx, id, WAITING_MAX)?;
+    let needed_by = waiting_for(tx, id, Reach::FAR)?;
     let history = history::of(tx, id)?;
     let sql = format!(
         "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
@@ -146,37 +144,70 @@ pub(crate) fn view(
     found.ok_or_else(|| not_found("task", id))
 }
 
-/// Tasks that cannot start before this one is completed, directly or by others, in the order in which they were made.
+/// How far to look for tasks that wait for one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// How many of them.
+    pub(crate) tasks: usize,
+    /// Over how many others; each step is one statement.
+    pub(crate) steps: usize,
+}
+
+impl Reach {
+    /// For somebody who looks at a task.
+    pub(crate) const FAR: Self = Self { tasks: 1_000, steps: 200 };
+    /// For a reason, while others wait for the transaction.
+    const NEAR: Self = Self { tasks: 100, steps: 20 };
+}
+
+/// Tasks that cannot start before this one is completed, directly or by others, as far as `reach`: the nearest first, then in
+/// the order in which they were made. A walk by steps, because PostgreSQL reads whole tables for each step of a recursive
+/// query.
 pub(crate) fn waiting_for(
     tx: &mut dyn Transaction,
     id: &str,
-    limit: i64,
+    reach: Reach,
 ) -> Result<Vec<String>, StoreError> {
-    tx.list(
-        "WITH RECURSIVE stuck (id) AS (\
-           SELECT n.task FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.task \
-             JOIN fleet_tasks first ON first.id = n.needs \
-             WHERE n.needs = $1 AND first.state <> 'COMPLETED' AND t.state NOT IN ('COMPLETED', 'FAILED') \
-           UNION \
-           SELECT n.task FROM stuck s JOIN fleet_needs n ON n.needs = s.id JOIN fleet_tasks t ON t.id = n.task \
-             WHERE t.state NOT IN ('COMPLETED', 'FAILED')) \
-         SELECT t.id FROM stuck s JOIN fleet_tasks t ON t.id = s.id ORDER BY t.made LIMIT $2",
-        &[id.into(), limit.into()],
-        |row| row.text(0),
-    )
+    let completed = "SELECT 1 FROM fleet_tasks WHERE id = $1 AND state = 'COMPLETED'";
+    if tx.first(completed, &[id.into()], |_| Ok(()))?.is_some() {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<String> = Vec::new();
+    let mut seen = BTreeSet::from([id.to_owned()]);
+    let mut edge = vec![id.to_owned()];
+    for _ in 0..reach.steps {
+        let mut next = Vec::new();
+        for some in edge.chunks(rows::ROWS_MAX) {
+            let values: Vec<Value> = some.iter().map(|id| id.as_str().into()).collect();
+            let sql = format!(
+                "SELECT DISTINCT t.id, t.made FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.task \
+                 WHERE n.needs IN ({}) AND t.state NOT IN ('COMPLETED', 'FAILED') ORDER BY t.made LIMIT {}",
+                rows::list(1, some.len()),
+                reach.tasks
+            );
+            next.extend(tx.list(&sql, &values, |row| row.text(0))?);
+        }
+        next.retain(|id| seen.insert(id.clone()));
+        found.extend(next.iter().cloned());
+        if next.is_empty() || found.len() >= reach.tasks {
+            break;
+        }
+        edge = next;
+    }
+    found.truncate(reach.tasks);
+    Ok(found)
 }
 
-/// `; 3 tasks wait for it: a, b and 1 more`, or nothing.
+/// `; 3 tasks wait for it: a, b and others`, or nothing.
 pub(crate) fn and_who_waits(tx: &mut dyn Transaction, id: &str) -> Result<String, StoreError> {
     const NAMED: usize = 10;
-    let waiting = waiting_for(tx, id, WAITING_MAX)?;
-    let count = waiting.len();
+    let waiting = waiting_for(tx, id, Reach::NEAR)?;
     let named = waiting.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    Ok(match count {
+    Ok(match waiting.len() {
         0 => String::new(),
         1 => format!("; 1 task waits for it: {named}"),
-        _ if count <= NAMED => format!("; {count} tasks wait for it: {named}"),
-        _ => format!("; {count} tasks wait for it: {named} and {} more", count - NAMED),
+        count if count <= NAMED => format!("; {count} tasks wait for it: {named}"),
+        _ => format!("; more than {NAMED} tasks wait for it: {named} and others"),
     })
 }
 

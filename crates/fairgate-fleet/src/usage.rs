@@ -214,3 +214,6 @@ pub(crate) fn roll(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
