@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fairgate_journal::schedule::Round;
 use fairgate_store::{Keep, Store, StoreError, Throttle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -56,7 +57,8 @@ impl Dispatch {
     /// Waits for a task.
     pub(crate) async fn claim(&self, agent: &AgentId, wait: Duration) -> Claimed {
         let until = Instant::now() + wait;
-        let (place, mut answer) = self.waiters.join(agent, until)?;
+        let (number, mut answer) = self.waiters.join(agent, until)?;
+        let place = self.waiters.place(number);
         self.news.notify_one();
         for patience in [wait, GRACE] {
             match tokio::time::timeout(patience, &mut answer).await {
@@ -73,23 +75,21 @@ impl Dispatch {
     pub(crate) async fn run(self: Arc<Self>, store: Store, clock: Arc<dyn Clock>) {
         let mut pace = Pace::new(clock.now());
         while !self.is_stopped.load(Ordering::Acquire) {
-            let step = pace.next(clock.now(), self.waiters.are_there());
-            let done = match step {
-                Step::Round => self.round(&store, &clock, &mut pace).await,
-                Step::Look => look(&store, &*clock, &mut pace).await,
-                Step::Sleep(length) => {
+            match self.step(&store, &clock, &mut pace).await {
+                Ok(Stepped::Made(calls)) => {
+                    if let Some(journal) = &self.journal {
+                        calls.into_iter().for_each(|call| journal.put(call));
+                    }
+                }
+                Ok(Stepped::Looked) => {}
+                Ok(Stepped::Idle(length)) => {
                     tokio::select! {
                         () = self.news.notified() => pace.hear(),
                         () = tokio::time::sleep(length) => {}
                     }
-                    Ok(())
                 }
-            };
-            match done {
-                Ok(()) => {}
                 Err(StoreError::Closed) => break,
                 Err(problem) => {
-                    pace.failed(clock.now());
                     if let Some(left_out) = self.complaints.admit("round", Instant::now()) {
                         tracing::warn!(%problem, left_out, "the fleet cannot give tasks to agents; it tries again");
                     }
@@ -103,12 +103,30 @@ impl Dispatch {
         }
     }
 
+    /// Does what is to be done now.
+    pub(crate) async fn step(
+        &self,
+        store: &Store,
+        clock: &Arc<dyn Clock>,
+        pace: &mut Pace,
+    ) -> Result<Stepped, StoreError> {
+        let stepped = match pace.next(clock.now(), self.waiters.are_there()) {
+            Step::Round => self.round(store, clock, pace).await.map(Stepped::Made),
+            Step::Look => look(store, &**clock, pace).await.map(|()| Stepped::Looked),
+            Step::Sleep(length) => Ok(Stepped::Idle(length)),
+        };
+        if stepped.is_err() {
+            pace.failed(clock.now());
+        }
+        stepped
+    }
+
     async fn round(
         &self,
         store: &Store,
         clock: &Arc<dyn Clock>,
         pace: &mut Pace,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Round>, StoreError> {
         let (numbers, askers) = self.waiters.enter_round();
         let (rules, its_clock) = (self.rules, Arc::clone(clock));
         // The time is taken when the transaction's turn has come.
@@ -119,8 +137,7 @@ impl Dispatch {
         let made = match outcome {
             Ok(outcome) => {
                 pace.made(clock.now(), outcome.version, outcome.due, outcome.again);
-                self.hand_out(&numbers, outcome);
-                Ok(())
+                Ok(self.hand_out(&numbers, outcome))
             }
             Err(problem) => Err(problem),
         };
@@ -128,7 +145,8 @@ impl Dispatch {
         made
     }
 
-    fn hand_out(&self, numbers: &[u64], outcome: Outcome) {
+    /// Tells the agents; gives what goes to the journal.
+    fn hand_out(&self, numbers: &[u64], outcome: Outcome) -> Vec<Round> {
         for (number, reply) in numbers.iter().zip(outcome.replies) {
             match reply {
                 Some(Reply::Task(claim)) => self.waiters.tell(*number, Ok(Some(*claim))),
@@ -138,10 +156,19 @@ impl Dispatch {
                 None => {}
             }
         }
-        if let Some(journal) = &self.journal {
-            outcome.calls.into_iter().for_each(|call| journal.put(call));
-        }
+        outcome.calls
     }
+}
+
+/// What a step of the loop came to.
+#[derive(Debug)]
+pub(crate) enum Stepped {
+    /// A round, with these calls of the scheduler.
+    Made(Vec<Round>),
+    /// A look at the version.
+    Looked,
+    /// There is nothing to do for so long.
+    Idle(Duration),
 }
 
 /// Looks whether another process changed the fleet.
