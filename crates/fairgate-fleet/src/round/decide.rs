@@ -42,13 +42,11 @@ pub(crate) struct Dry {
 }
 
 /// A task that starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     /// The places of both in the scene.
     pub(crate) agent: usize,
     pub(crate) task: usize,
-    /// The workspace that is its alone.
-    pub(crate) workspace: Option<Box<str>>,
 }
 
 /// Decides a round.
@@ -67,12 +65,11 @@ pub(crate) fn decide(scene: &Scene) -> Result<Decision, SnapshotError> {
             let is_it = |agent: &usize| scene.waiting[*agent].agent == assignment.agent_id;
             let Some(agent) = call.clone().find(is_it) else { continue };
             desk.give(agent, task);
-            decision.starts.push(Start { agent, task, workspace: None });
+            decision.starts.push(Start { agent, task });
         }
         decision.calls.push(Round { at: scene.at.0, snapshot, assignments });
     }
     decision.dry = desk.dry();
-    desk.allot_workspaces(&mut decision.starts);
     Ok(decision)
 }
 
@@ -125,7 +122,7 @@ impl<'a> Desk<'a> {
             reserved: project.reserved,
             running: project.running,
             running_by_kind: project.running_by_kind.clone(),
-            free: project.workspaces.as_ref().map(|free| free.len() as u64),
+            free: project.free_workspaces,
         };
         Self {
             scene,
@@ -293,31 +290,6 @@ impl<'a> Desk<'a> {
             is_dry.then_some(Dry { project, has_rest: has_rest[project] })
         };
         (0..self.projects.len()).filter_map(dry).collect()
-    }
-
-    /// Says which workspace each start has: the one that it must have, or any free one of its project, those first that no
-    /// loaded task must have.
-    fn allot_workspaces(&self, starts: &mut [Start]) {
-        let tasks = &self.scene.tasks;
-        let wanted: HashSet<&str> = tasks.iter().filter_map(|it| it.workspace.as_deref()).collect();
-        let mut free: HashMap<usize, Vec<&Box<str>>> = HashMap::new();
-        for start in starts {
-            let task = &tasks[start.task];
-            if task.workspace.is_some() {
-                start.workspace.clone_from(&task.workspace);
-                continue;
-            }
-            let Some(all) = &self.scene.projects[task.project].workspaces else { continue };
-            let free = free.entry(task.project).or_insert_with(|| {
-                let mut free: Vec<_> =
-                    all.iter().filter(|it| !self.taken.contains_key(&***it)).collect();
-                // Taken from the end.
-                free.sort_by_key(|it| (wanted.contains(&***it), *it));
-                free.reverse();
-                free
-            });
-            start.workspace = free.pop().cloned();
-        }
     }
 }
 

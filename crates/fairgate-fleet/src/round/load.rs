@@ -1,31 +1,29 @@
 //! From rows to a scene, in a constant number of queries.
 //!
-//! Of each project only a few ready tasks are loaded, about twice as many as agents there are for each. What cannot start is
-//! left out by the database: tasks whose workspace is taken, whose estimate is more than is left of a budget, or that wait for
-//! an agent. A project that turns out to need more is loaded further, once, and the round is decided anew.
+//! Of each project only as many ready tasks are loaded as it is likely to start, and one more. What cannot start is left out by
+//! the database: tasks whose workspace is taken, whose estimate is more than is left of a budget, or that wait for an agent.
+//! A project that turns out to need more is loaded further, once, and the round is decided anew.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
 use fairgate_store::{Columns, Database, StoreError, Transaction, Value};
 use serde_json::json;
 
-use super::Rules;
 use super::decide::Dry;
 use super::scene::{ProjectRow, ReadyTask, Scene, Waiting};
+use super::{Rules, forecast};
 use crate::spent::{self, Account};
 use crate::usage::Sums;
 use crate::{json_rows, state};
 
-/// How many more tasks of a project are loaded than it is likely to start.
-const SPARE: u64 = 1;
 /// How many tasks are loaded of a project whose tasks are in each other's way.
 const FURTHER: u64 = 1_024;
 /// How many tasks that wait for one of the agents are loaded.
 const AWAITED_MAX: i64 = 1_000;
 /// SQLite takes no limit from a column, so that projects are loaded in groups of about the same limit.
-const LIMITS: [u64; 5] = [2, 4, 16, 64, FURTHER];
+const LIMITS: [u64; 7] = [1, 2, 4, 8, 16, 64, FURTHER];
 
 /// A task that an agent holds.
 #[derive(Clone, Debug)]
@@ -117,7 +115,7 @@ fn projects(
             completed: account.sums.completed,
             running: 0,
             running_by_kind: BTreeMap::new(),
-            workspaces: None,
+            free_workspaces: None,
             is_cut: false,
         })
     })
@@ -142,16 +140,30 @@ fn workspaces(
     projects: &mut [ProjectRow],
     places: &HashMap<Box<str>, usize>,
 ) -> Result<(), StoreError> {
-    let sql = "SELECT project, id, task FROM fleet_workspaces ORDER BY id";
+    let sql = "SELECT project, COUNT(*), COUNT(task) FROM fleet_workspaces GROUP BY project";
     tx.each(sql, &[], &mut |row| {
         if let Some(place) = places.get(row.text(0)?.as_str()) {
-            let free = projects[*place].workspaces.get_or_insert_default();
-            if row.text_or_null(2)?.is_none() {
-                free.push(row.text(1)?.into());
-            }
+            projects[*place].free_workspaces = Some(row.count(1)?.saturating_sub(row.count(2)?));
         }
         Ok(())
     })
+}
+
+/// The free workspaces of these projects.
+pub(crate) fn free_workspaces(
+    tx: &mut dyn Transaction,
+    projects: &BTreeSet<&str>,
+) -> Result<HashMap<String, Vec<String>>, StoreError> {
+    let names = json_rows::texts(tx.database(), 1);
+    let sql = format!(
+        "SELECT project, id FROM fleet_workspaces WHERE task IS NULL AND project IN {names} ORDER BY id"
+    );
+    let mut free: HashMap<String, Vec<String>> = HashMap::new();
+    tx.each(&sql, &[json_rows::names(projects.iter().copied())], &mut |row| {
+        free.entry(row.text(0)?).or_default().push(row.text(1)?);
+        Ok(())
+    })?;
+    Ok(free)
 }
 
 /// Loads the first ready tasks of every project that could start one of them, and those that wait for one of the agents.
@@ -163,13 +175,7 @@ pub(crate) fn tasks(
     if scene.budget_left() == Some(0) {
         return Ok(());
     }
-    let agents = scene.waiting.len() as u64;
-    let open = scene.projects.iter().filter(|project| project.is_open()).count() as u64;
-    let likely = (2 * agents).div_ceil(open.max(1)).min(agents);
-    let limit = |project: &ProjectRow| {
-        project.is_open().then(|| project.headroom().min(likely).saturating_add(SPARE))
-    };
-    let limits: Vec<_> = scene.projects.iter().map(limit).collect();
+    let limits = forecast::limits(scene, rules.default_estimate);
     scene.tasks = first_ready(tx, rules, scene, &limits)?;
     mark_cut(scene, &limits);
     let mut awaited = awaited(tx, rules, scene)?;
@@ -187,7 +193,7 @@ pub(crate) fn more_tasks(
     let agents = scene.waiting.len() as u64;
     let mut limits = vec![None; scene.projects.len()];
     for Dry { project, has_rest } in dry {
-        let most = scene.projects[*project].headroom().min(agents).saturating_add(SPARE);
+        let most = scene.projects[*project].headroom().min(agents).saturating_add(1);
         limits[*project] = Some(if *has_rest { most.max(FURTHER) } else { most });
     }
     let more = first_ready(tx, rules, scene, &limits)?;

@@ -116,7 +116,7 @@ CREATE TABLE fleet_workspaces (
     agent       TEXT,
     created_at  BIGINT NOT NULL
 );
-CREATE INDEX fleet_workspaces_project ON fleet_workspaces (project);
+CREATE INDEX fleet_workspaces_project ON fleet_workspaces (project, task);
 
 -- What became of a task, step by step.
 CREATE TABLE fleet_history (
