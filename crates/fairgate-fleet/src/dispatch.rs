@@ -166,3 +166,6 @@ async fn look(store: &Store, clock: &dyn Clock, pace: &mut Pace) -> Result<(), S
     pace.saw(clock.now(), version.unwrap_or_default());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_money::UnixMicros;
-use fairgate_store::{Keep, KeyHash, Store, StoreError, Transaction};
+use fairgate_store::{Keep, KeyHash, Store, Transaction};
 use tokio::sync::Notify;
 
 use crate::call::Call;
@@ -13,7 +13,7 @@ use crate::claims::Named;
 use crate::dispatch::Dispatch;
 use crate::error::FleetError;
 use crate::model::*;
-use crate::{actions, add, agents, claims, logs, projects, tasks, workspaces};
+use crate::{actions, add, agents, claims, logs, projects, tasks, view, why, workspaces};
 
 /// What a call of [`Fleet`] returns: a future, boxed, so that it is compiled once, in this crate.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
@@ -216,12 +216,14 @@ impl Fleet {
 
     /// The projects, in the order in which they were made; of one tenant where it is named.
     pub fn projects<'a>(&'a self, tenant: Option<&'a str>) -> Answer<'a, Vec<ProjectView>> {
-        self.not_yet()
+        let tenant = tenant.map(str::to_owned);
+        self.look(move |tx, call| view::projects(tx, call, tenant.as_deref()))
     }
 
     /// A project.
     pub fn project<'a>(&'a self, id: &'a str) -> Answer<'a, ProjectView> {
-        self.not_yet()
+        let id = id.to_owned();
+        self.look(move |tx, call| view::project(tx, call, &id))
     }
 
     /// Makes tasks, all or none.
@@ -267,7 +269,8 @@ impl Fleet {
 
     /// Why a task stands where it does.
     pub fn why<'a>(&'a self, id: &'a str) -> Answer<'a, Why> {
-        self.not_yet()
+        let (id, waiting) = (id.to_owned(), self.inner.dispatch.waiters.names());
+        self.look(move |tx, call| why::of(tx, call, &id, &waiting))
     }
 
     /// What a task's command printed, from a byte on; of its last claim where none is named.
@@ -331,7 +334,8 @@ impl Fleet {
 
     /// The fleet as a whole.
     pub fn view<'a>(&'a self) -> Answer<'a, FleetView> {
-        self.not_yet()
+        let waiting = self.inner.dispatch.waiters.names();
+        self.look(move |tx, call| view::fleet(tx, call, &waiting))
     }
 
     /// The agent whose token this is.
@@ -436,7 +440,14 @@ impl Fleet {
         Box::pin(Arc::clone(dispatch).run(store.clone(), Arc::clone(clock)))
     }
 
-    fn not_yet<T: Send + 'static>(&self) -> Answer<'_, T> {
-        Box::pin(std::future::ready(Err(StoreError::Closed.into())))
+    /// Lets the loop look at once at what was changed by somebody else than a call of this fleet, such as a call to a model that
+    /// was settled.
+    pub fn wake(&self) {
+        self.inner.changed.notify_one();
+    }
+
+    /// How many calls of the scheduler are missing in the journal of rounds, because it could not be written.
+    pub fn rounds_not_journaled(&self) -> u64 {
+        self.inner.dispatch.not_journaled()
     }
 }

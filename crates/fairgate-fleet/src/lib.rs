@@ -33,9 +33,14 @@ mod spent;
 mod state;
 mod step;
 mod tasks;
+#[cfg(test)]
+mod testing;
 mod text;
 mod usage;
+mod view;
 mod waiters;
+mod why;
+mod words;
 mod workspaces;
 
 pub use error::FleetError;

@@ -24,6 +24,11 @@ use crate::{json_rows, retry};
 use load::HeldTask;
 use scene::Waiting;
 
+/// How often a round looks whether budgets have room again, while an agent waits.
+const FADE_LOOK: Duration = Duration::from_secs(10);
+/// How soon after a round another one is made because a bucket of the window ends.
+const ROLL_MIN: Duration = Duration::from_secs(1);
+
 /// What of the options a round needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
@@ -112,13 +117,16 @@ pub(crate) fn round(
     let expired = expire::expire(tx, rules, now)?;
     let mut outcome = Outcome { again: expired.has_more, ..Outcome::default() };
     outcome.replies.resize_with(askers.len(), || None);
+    usage::roll(tx, rules.window, now)?;
     let mut has_changed = expired.any;
     if !askers.is_empty() {
-        usage::roll(tx, rules.window, now)?;
         has_changed |= serve(tx, rules, askers, now, &mut outcome)?;
     }
     outcome.version = version(tx, has_changed)?;
-    outcome.due = next_due(tx, now)?;
+    let fades = outcome.due.take();
+    // A bucket of the shortest windows is over sooner than anybody could look.
+    let rolls = rules.window.bucket_end(now).max(retry::later(now, ROLL_MIN));
+    outcome.due = next_due(tx, now)?.into_iter().chain(fades).chain([rolls]).min();
     Ok(outcome)
 }
 
@@ -170,6 +178,10 @@ fn serve(
             decision = decide::decide(&scene).map_err(wrong)?;
         }
         let is_short = decision.starts.len() < scene.waiting.len();
+        let is_limited =
+            scene.budget.is_some() || scene.projects.iter().any(|it| it.budget.is_some());
+        // What was used fades without anything happening, and then there is room for a task.
+        outcome.due = (is_short && is_limited).then(|| retry::later(now, FADE_LOOK));
         outcome.again |= decision.is_unfinished || (is_short && !decision.dry.is_empty());
         let started: Vec<_> = (decision.starts.iter())
             .map(|start| apply::Grant::new(free[start.agent], start, &scene, askers, &agents))

@@ -3,17 +3,29 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use fairgate_money::UnixMicros;
 use fairgate_store::{
     Columns, Database, Keep, Store, StoreError, StoreOptions, Transaction, Value,
 };
 
-use crate::fleet::FleetOptions;
+use crate::fleet::{Clock, Fleet, FleetOptions};
 use crate::model::Claim;
 use crate::round::{self, Asker, Outcome, Reply, Rules};
 
 /// A moment in the middle of a bucket of the default window.
 pub(crate) const START: UnixMicros = UnixMicros(1_800_000_000_000_000 + 1_000_000);
+
+/// A clock that stands still.
+#[derive(Clone, Copy, Debug)]
+struct Still(UnixMicros);
+
+impl Clock for Still {
+    fn now(&self) -> UnixMicros {
+        self.0
+    }
+}
 
 pub(crate) struct World {
     pub(crate) store: Store,
@@ -54,7 +66,11 @@ impl World {
     }
 
     pub(crate) async fn with(options: FleetOptions) -> Self {
-        let (store, _) = Store::open("sqlite::memory:", StoreOptions::default()).await.unwrap();
+        Self::at("sqlite::memory:", options).await
+    }
+
+    pub(crate) async fn at(url: &str, options: FleetOptions) -> Self {
+        let (store, _) = Store::open(url, StoreOptions::default()).await.unwrap();
         let world = Self { store, options, now: START, made: 0 };
         world
             .run("INSERT INTO tenant_groups (name, weight, created_at) VALUES ('g', 1, 0)", &[])
@@ -71,6 +87,11 @@ impl World {
 
     pub(crate) fn rules(&self) -> Rules {
         Rules::new(&self.options)
+    }
+
+    /// The fleet as its callers see it, at this moment.
+    pub(crate) fn fleet(&self) -> Fleet {
+        Fleet::new(self.store.clone(), Arc::new(Still(self.now)), self.options.clone())
     }
 
     pub(crate) fn pass(&mut self, seconds: i64) {
@@ -281,5 +302,50 @@ impl Transaction for Counted<'_> {
 
     fn database(&self) -> Database {
         self.tx.database()
+    }
+}
+
+impl World {
+    /// So many projects and tasks at once, with workspaces and what they used: for measuring.
+    pub(crate) async fn fill(&self, projects: i64, tasks: i64, agents: i64) {
+        let bucket = self.rules().window.bucket(self.now);
+        let numbers =
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1)";
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, \
+                 agent_max, budget, busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, \
+                 window_completed, created_at) SELECT 'p' || i, 'acme', i, 'ACTIVE', 1000 + i % 7 * 500, 8, false, '{{}}', \
+                 NULL, true, 0, 0, $2, 1000 * (i * 7919 % 1000), 100, 1, 0 FROM n"
+            ),
+            &[projects.into(), bucket.into()],
+        )
+        .await;
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, \
+                 ready_at, created_at, title, prompt, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, \
+                 used_before, calls) SELECT 't' || i, 'p' || (i % $2), i, 'READY', 100, 0, 0, 0, 0, 'a title', \
+                 printf('%.*c', 2000, 'x'), 3, 0, 0, 0, 0, 0, 0, 0 FROM n"
+            ),
+            &[tasks.into(), projects.into()],
+        )
+        .await;
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_workspaces (id, project, path, created_at) \
+                 SELECT 'w' || i, 'p' || (i % $2), '/w', 0 FROM n"
+            ),
+            &[(projects * 8).into(), projects.into()],
+        )
+        .await;
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
+                 SELECT 'a' || i, 'default', CAST('a' || i AS BLOB), '', 'ACTIVE', false, 0 FROM n"
+            ),
+            &[agents.into()],
+        )
+        .await;
     }
 }

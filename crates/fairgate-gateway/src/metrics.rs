@@ -1,5 +1,5 @@
 //! What there is to see, in Prometheus' text format. Every label set is bounded: pools, workers, routes, codes and outcomes
-//! come from the configuration or from the code, never from a client.
+//! come from the configuration or from the code, never from a client; projects are as many as there are label values for.
 //!
 //! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
 
@@ -20,7 +20,8 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::instruments::{
-    ClassLabels, Instruments, PoolLabel, PoolReason, PoolTier, RequestLabels, WorkerOutcome,
+    ClassLabels, Instruments, PoolLabel, PoolReason, PoolTier, ProjectLabel, Projects,
+    RequestLabels, WorkerOutcome,
 };
 use self::names::Names;
 use self::status::status_label;
@@ -37,6 +38,10 @@ pub struct Metrics {
     registry: Registry,
     instruments: Instruments,
     names: Names,
+    /// By project: like those by tenant, not for everybody to see.
+    of_projects: Registry,
+    projects: Projects,
+    project_names: Names,
 }
 
 /// How one request ended, for the metrics.
@@ -77,7 +82,10 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("fairgate");
         let instruments = Instruments::registered_in(&mut registry);
-        Self { registry, instruments, names: Names::default() }
+        let mut of_projects = Registry::with_prefix("fairgate");
+        let projects = Projects::registered_in(&mut of_projects);
+        let (names, project_names) = (Names::default(), Names::default());
+        Self { registry, instruments, names, of_projects, projects, project_names }
     }
 
     /// Counts the end of a request. Called once for every request that had a caller.
@@ -139,6 +147,13 @@ impl Metrics {
         to.tier_money.get_or_create(&labels).inc_by(money.0);
     }
 
+    /// What an attempt for a project's task used.
+    pub fn used_by_project(&self, project: &str, provider_tokens: u64) {
+        let labels = ProjectLabel { project: self.project_names.label(project) };
+        self.projects.requests.get_or_create(&labels).inc();
+        self.projects.tokens.get_or_create(&labels).inc_by(provider_tokens);
+    }
+
     /// Open connections, by one more or less.
     pub fn connections(&self, change: i64) {
         self.instruments.connections.inc_by(change);
@@ -181,6 +196,9 @@ impl Metrics {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode_registry(&mut text, &self.registry);
+        if with_tenants {
+            let _ = encode_registry(&mut text, &self.of_projects);
+        }
         let _ = encode_registry(&mut text, &seen);
         let _ = encode_eof(&mut text);
         text

@@ -118,6 +118,37 @@ impl Window {
         UnixMicros(at.0.saturating_add(wait_us).min(next))
     }
 
+    /// When the bucket ends that a moment lies in.
+    pub fn bucket_end(self, at: UnixMicros) -> UnixMicros {
+        UnixMicros(self.bucket(at).saturating_add(self.bucket_us))
+    }
+
+    /// When so many tokens of these will have left the window; never where there are not so many. `used` has what was used in
+    /// each bucket, the oldest first.
+    pub fn all_faded_at(
+        self,
+        used: &[(i64, u64)],
+        mut tokens: u64,
+        at: UnixMicros,
+    ) -> Option<UnixMicros> {
+        for (bucket, amount) in used {
+            let begins = bucket.saturating_add(BUCKETS * self.bucket_us).max(at.0);
+            let ends = bucket.saturating_add((BUCKETS + 1) * self.bucket_us);
+            let span = ends.saturating_sub(begins);
+            if span <= 0 {
+                continue;
+            }
+            let amount = part(*amount, span.min(self.bucket_us), self.bucket_us);
+            if tokens <= amount {
+                let after =
+                    part(span.unsigned_abs(), tokens.cast_signed(), amount.cast_signed().max(1));
+                return Some(UnixMicros(begins.saturating_add(after.cast_signed())));
+            }
+            tokens -= amount;
+        }
+        None
+    }
+
     /// The bucket that a moment lies in, the one that fades then, the one before that, and the first that is kept.
     pub(crate) fn edges(self, at: UnixMicros) -> [i64; 4] {
         let bucket = self.bucket(at);

@@ -476,5 +476,37 @@ async fn the_number_of_statements_is_constant() {
     assert_eq!(counts[0], counts[1]);
     assert_eq!(counts[1], counts[2]);
     assert!(counts[0].1 <= 24, "{counts:?}");
-    assert_eq!(counts[0].2, 4, "when nobody waits and nothing ends");
+    assert_eq!(counts[0].2, 5, "when nobody waits and nothing ends");
+}
+
+/// The median time of a round for 200 agents, in a database file, in microseconds.
+async fn median_round_us(projects: i64) -> u128 {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
+    let w = World::at(&url, crate::fleet::FleetOptions::default()).await;
+    w.fill(projects, 20_000, 200).await;
+    let names = names(200);
+    let mut times = Vec::new();
+    for _ in 0..15 {
+        let begun = std::time::Instant::now();
+        let given = w.given(&borrowed(&names)).await;
+        times.push(begun.elapsed().as_micros());
+        assert_eq!(count(&given, "t"), 200);
+        w.run(
+            "UPDATE fleet_tasks SET state = 'READY', lease_until = NULL, reserved = 0 WHERE state = 'ASSIGNED'",
+            &[],
+        )
+        .await;
+        w.run("UPDATE fleet_workspaces SET task = NULL", &[]).await;
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[tokio::test]
+#[ignore = "measures: run it alone, with --release"]
+async fn a_large_round_is_fast() {
+    let [few, many] = [median_round_us(50).await, median_round_us(500).await];
+    println!("a round for 200 agents: {few} µs with 50 projects, {many} µs with 500");
+    assert!(many < 20_000 && many <= 3 * few, "{few} µs with 50 projects, {many} µs with 500");
 }

@@ -222,7 +222,7 @@ pub(crate) fn agent(id: &str) -> AgentId {
 /// The field that an error is about.
 pub(crate) fn field<T: std::fmt::Debug>(result: Result<T, FleetError>) -> String {
     match result {
-        Err(FleetError::Invalid { field, .. }) => field,
+        Err(FleetError::Invalid { field, .. } | FleetError::Unknown { field, .. }) => field,
         other => panic!("expected an invalid field: {other:?}"),
     }
 }

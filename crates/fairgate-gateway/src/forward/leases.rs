@@ -110,7 +110,7 @@ async fn answered(
     parts: &Parts,
     body: Incoming,
 ) -> Result<Reply, Refusal> {
-    let caller = app.identity.caller(&parts.headers, unix_now())?;
+    let caller = app.caller(&parts.headers).await?;
     let known = |lease: &str| {
         app.leases.find(&caller.key, lease).ok_or_else(|| refusal::unknown_lease(lease))
     };

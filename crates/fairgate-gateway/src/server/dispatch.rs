@@ -55,10 +55,10 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
             let reading = matches!(*request.method(), Method::GET | Method::HEAD);
             match (named, named.strip_prefix('/')) {
                 _ if !reading => return wrong_method(&app, "GET, HEAD", dialect),
-                ("" | "/", _) => return models(&app, dialect, request.headers(), None),
+                ("" | "/", _) => return models(&app, dialect, request.headers(), None).await,
                 (_, Some(named)) => {
                     let named = decoded(named);
-                    return models(&app, dialect, request.headers(), Some(&named));
+                    return models(&app, dialect, request.headers(), Some(&named)).await;
                 }
                 _ => {}
             }

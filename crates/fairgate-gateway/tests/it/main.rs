@@ -17,6 +17,7 @@ mod encrypted;
 mod ends;
 mod engine_controls;
 mod estimates;
+mod fleet;
 mod happy;
 mod hosted;
 mod hostile;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod crash;
+mod fleet;
 mod http;
 mod log;
 mod open_files;
