@@ -26,6 +26,12 @@ pub(crate) struct AgentCommand {
 #[derive(Debug, Subcommand)]
 enum AgentAction {
     Run(AgentRunArgs),
+    #[command(flatten)]
+    Manage(ManageAction),
+}
+
+#[derive(Debug, Subcommand)]
+enum ManageAction {
     /// List all agents and what they work on.
     List,
     /// Make an agent, and show its token once.
@@ -63,27 +69,30 @@ enum AgentAction {
 
 impl AgentCommand {
     pub(crate) fn run(&self) -> Result<()> {
-        // It has a token of its own, and no use for the admin token.
-        if let AgentAction::Run(args) = &self.action {
-            return agent_run::run(args);
-        }
-        let client = self.common.client()?;
         match &self.action {
-            AgentAction::Run(_) => Ok(()),
-            AgentAction::List => {
+            // It has a token of its own, and no use for the admin token.
+            AgentAction::Run(args) => agent_run::run(args),
+            AgentAction::Manage(action) => self.manage(action),
+        }
+    }
+
+    fn manage(&self, action: &ManageAction) -> Result<()> {
+        let client = self.common.client()?;
+        match action {
+            ManageAction::List => {
                 let list = all(&client, "/api/v1/agents")?;
                 self.common.tell_as(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
             }
-            AgentAction::Add { name, kind, reports_tokens } => {
+            ManageAction::Add { name, kind, reports_tokens } => {
                 let (id, kind) = (name.clone(), kind.clone());
                 let body =
                     serde_json::to_value(NewAgent { id, kind, reports_tokens: *reports_tokens })?;
                 self.tell_token(&client.send(Method::POST, "/api/v1/agents", Some(&body))?)
             }
-            AgentAction::Pause { name } => self.set_state(&client, name, AgentState::Paused),
-            AgentAction::Resume { name } => self.set_state(&client, name, AgentState::Active),
-            AgentAction::Retire { name } => self.set_state(&client, name, AgentState::Retired),
-            AgentAction::Rotate { name } => self.tell_token(&client.send(
+            ManageAction::Pause { name } => self.set_state(&client, name, AgentState::Paused),
+            ManageAction::Resume { name } => self.set_state(&client, name, AgentState::Active),
+            ManageAction::Retire { name } => self.set_state(&client, name, AgentState::Retired),
+            ManageAction::Rotate { name } => self.tell_token(&client.send(
                 Method::POST,
                 &format!("{}/rotate", path(name)),
                 None,
