@@ -1,8 +1,10 @@
 //! The loop around the rounds: who waits, when a round is made, and what becomes of what it decided.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fairgate_journal::schedule::Round;
 use fairgate_store::{Keep, Store, StoreError, Throttle};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,6 +27,7 @@ pub(crate) struct Dispatch {
     pub(crate) rules: Rules,
     /// Told when something changed that a round should see.
     news: Arc<Notify>,
+    is_stopped: AtomicBool,
     journal: Option<Journal>,
     complaints: Throttle<&'static str>,
     rounds: Mutex<Rounds>,
@@ -36,6 +39,7 @@ impl Dispatch {
             waiters: Waiters::default(),
             rules: Rules::new(options),
             news,
+            is_stopped: AtomicBool::new(false),
             journal: options.journal.clone().map(Journal::new),
             complaints: Throttle::default(),
             rounds: Mutex::default(),
@@ -59,10 +63,17 @@ impl Dispatch {
         rounds.statements_most = rounds.statements_most.max(statements);
     }
 
+    /// Ends the loop after the round that is being made.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.news.notify_one();
+    }
+
     /// Waits for a task.
     pub(crate) async fn claim(&self, agent: &AgentId, wait: Duration) -> Claimed {
         let until = Instant::now() + wait;
-        let (place, mut answer) = self.waiters.join(agent, until)?;
+        let (number, mut answer) = self.waiters.join(agent, until)?;
+        let place = self.waiters.place(number);
         self.news.notify_one();
         for patience in [wait, GRACE] {
             match tokio::time::timeout(patience, &mut answer).await {
@@ -75,27 +86,25 @@ impl Dispatch {
         Ok(None)
     }
 
-    /// Runs the loop until the store is closed.
+    /// Runs the loop until it is stopped or the store is closed.
     pub(crate) async fn run(self: Arc<Self>, store: Store, clock: Arc<dyn Clock>) {
         let mut pace = Pace::new(clock.now());
-        loop {
-            let step = pace.next(clock.now(), self.waiters.are_there());
-            let done = match step {
-                Step::Round => self.round(&store, &clock, &mut pace).await,
-                Step::Look => look(&store, &*clock, &mut pace).await,
-                Step::Sleep(length) => {
+        while !self.is_stopped.load(Ordering::Acquire) {
+            match self.step(&store, &clock, &mut pace).await {
+                Ok(Stepped::Made(calls)) => {
+                    if let Some(journal) = &self.journal {
+                        calls.into_iter().for_each(|call| journal.put(call));
+                    }
+                }
+                Ok(Stepped::Looked) => {}
+                Ok(Stepped::Idle(length)) => {
                     tokio::select! {
                         () = self.news.notified() => pace.hear(),
                         () = tokio::time::sleep(length) => {}
                     }
-                    Ok(())
                 }
-            };
-            match done {
-                Ok(()) => {}
                 Err(StoreError::Closed) => break,
                 Err(problem) => {
-                    pace.failed(clock.now());
                     if let Some(left_out) = self.complaints.admit("round", Instant::now()) {
                         tracing::warn!(%problem, left_out, "the fleet cannot give tasks to agents; it tries again");
                     }
@@ -109,12 +118,30 @@ impl Dispatch {
         }
     }
 
+    /// Does what is to be done now.
+    pub(crate) async fn step(
+        &self,
+        store: &Store,
+        clock: &Arc<dyn Clock>,
+        pace: &mut Pace,
+    ) -> Result<Stepped, StoreError> {
+        let stepped = match pace.next(clock.now(), self.waiters.are_there()) {
+            Step::Round => self.round(store, clock, pace).await.map(Stepped::Made),
+            Step::Look => look(store, &**clock, pace).await.map(|()| Stepped::Looked),
+            Step::Sleep(length) => Ok(Stepped::Idle(length)),
+        };
+        if stepped.is_err() {
+            pace.failed(clock.now());
+        }
+        stepped
+    }
+
     async fn round(
         &self,
         store: &Store,
         clock: &Arc<dyn Clock>,
         pace: &mut Pace,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Round>, StoreError> {
         let (numbers, askers) = self.waiters.enter_round();
         let (rules, its_clock) = (self.rules, Arc::clone(clock));
         // The time is taken when the transaction's turn has come.
@@ -132,8 +159,7 @@ impl Dispatch {
                     self.count_round(began.elapsed(), statements);
                 }
                 pace.made(clock.now(), outcome.version, outcome.due, outcome.again);
-                self.hand_out(&numbers, outcome);
-                Ok(())
+                Ok(self.hand_out(&numbers, outcome))
             }
             Err(problem) => Err(problem),
         };
@@ -141,7 +167,8 @@ impl Dispatch {
         made
     }
 
-    fn hand_out(&self, numbers: &[u64], outcome: Outcome) {
+    /// Tells the agents; gives what goes to the journal.
+    fn hand_out(&self, numbers: &[u64], outcome: Outcome) -> Vec<Round> {
         for (number, reply) in numbers.iter().zip(outcome.replies) {
             match reply {
                 Some(Reply::Task(claim)) => self.waiters.tell(*number, Ok(Some(*claim))),
@@ -152,10 +179,19 @@ impl Dispatch {
                 None => {}
             }
         }
-        if let Some(journal) = &self.journal {
-            outcome.calls.into_iter().for_each(|call| journal.put(call));
-        }
+        outcome.calls
     }
+}
+
+/// What a step of the loop came to.
+#[derive(Debug)]
+pub(crate) enum Stepped {
+    /// A round, with these calls of the scheduler.
+    Made(Vec<Round>),
+    /// A look at the version.
+    Looked,
+    /// There is nothing to do for so long.
+    Idle(Duration),
 }
 
 /// Looks whether another process changed the fleet.

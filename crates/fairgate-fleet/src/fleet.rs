@@ -434,10 +434,16 @@ impl Fleet {
         self.inner.dispatch.rounds()
     }
 
-    /// Runs the loop until the store is closed.
+    /// Runs the loop until it is stopped or the store is closed.
     pub fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         let Inner { store, clock, dispatch, .. } = &*self.inner;
         Box::pin(Arc::clone(dispatch).run(store.clone(), Arc::clone(clock)))
+    }
+
+    /// Ends the loop: agents that wait are told that there is no task, and the journal of rounds is written to its end before
+    /// [`Fleet::run`] returns. Belongs before the store is closed.
+    pub fn stop(&self) {
+        self.inner.dispatch.stop();
     }
 
     /// Lets the loop look at once at what was changed by somebody else than a call of this fleet, such as a call to a model that

@@ -1,9 +1,11 @@
 //! One step of the loop, in one transaction: what ran out ends, the scene is loaded, `proportional` decides, the decision is
 //! applied. The number of statements does not depend on how many projects, tasks and agents there are.
 
+mod allot;
 mod apply;
 pub(crate) mod decide;
 mod expire;
+mod forecast;
 pub(crate) mod load;
 pub(crate) mod scene;
 #[cfg(test)]
@@ -21,6 +23,7 @@ use crate::model::Claim;
 use crate::state::AgentState;
 use crate::usage::{self, Window};
 use crate::{json_rows, retry};
+use decide::Start;
 use load::HeldTask;
 use scene::Waiting;
 
@@ -183,9 +186,12 @@ fn serve(
         // What was used fades without anything happening, and then there is room for a task.
         outcome.due = (is_short && is_limited).then(|| retry::later(now, FADE_LOOK));
         outcome.again |= decision.is_unfinished || (is_short && !decision.dry.is_empty());
-        let started: Vec<_> = (decision.starts.iter())
-            .map(|start| apply::Grant::new(free[start.agent], start, &scene, askers, &agents))
-            .collect();
+        let workspaces = allot::workspaces(tx, &scene, &decision.starts)?;
+        let grant = |(start, workspace): (&Start, Option<String>)| {
+            let (place, task) = (free[start.agent], &scene.tasks[start.task]);
+            apply::Grant::new(place, &askers[place], task, workspace, &agents)
+        };
+        let started: Vec<_> = decision.starts.iter().zip(workspaces).map(grant).collect();
         apply::start(tx, rules, &started, now)?;
         grants.extend(started);
         outcome.calls = decision.calls;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{
@@ -250,7 +251,11 @@ impl World {
         let (rules, now) = (self.rules(), self.now);
         let work = move |tx: &mut dyn Transaction| {
             let mut counted = Counted { tx, statements: Vec::new() };
+            let begun = Instant::now();
             let outcome = round::round(&mut counted, &rules, &askers, now)?;
+            if std::env::var_os("FAIRGATE_STATEMENTS").is_some() {
+                show(&counted.statements, begun.elapsed());
+            }
             Ok((outcome, counted.statements.len()))
         };
         self.store.transact::<_, StoreError>(Keep::ThroughKill, work).await.unwrap()
@@ -281,7 +286,16 @@ fn task_of(reply: Option<&Reply>) -> String {
 /// A transaction that counts its statements.
 pub(crate) struct Counted<'a> {
     pub(crate) tx: &'a mut dyn Transaction,
-    pub(crate) statements: Vec<String>,
+    /// Each with how long it took.
+    pub(crate) statements: Vec<(String, Duration)>,
+}
+
+fn show(statements: &[(String, Duration)], all: Duration) {
+    let within: Duration = statements.iter().map(|(_, took)| *took).sum();
+    println!("{all:?}, {within:?} of it in {} statements", statements.len());
+    for (sql, took) in statements {
+        println!("  {took:>12?} {}", sql.chars().take(110).collect::<String>());
+    }
 }
 
 impl Transaction for Counted<'_> {
@@ -291,13 +305,17 @@ impl Transaction for Counted<'_> {
         values: &[Value],
         row: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.statements.push(sql.to_owned());
-        self.tx.each(sql, values, row)
+        let begun = Instant::now();
+        let done = self.tx.each(sql, values, row);
+        self.statements.push((sql.to_owned(), begun.elapsed()));
+        done
     }
 
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
-        self.statements.push(sql.to_owned());
-        self.tx.run(sql, values)
+        let begun = Instant::now();
+        let done = self.tx.run(sql, values);
+        self.statements.push((sql.to_owned(), begun.elapsed()));
+        done
     }
 
     fn database(&self) -> Database {

@@ -49,12 +49,13 @@ pub(crate) struct Place<'a> {
 }
 
 impl Waiters {
-    /// Takes an agent in. A claim of the same agent that is still open ends without a task: its agent has asked anew.
+    /// Takes an agent in, and gives it a number. A claim of the same agent that is still open ends without a task: its agent has
+    /// asked anew.
     pub(crate) fn join(
         &self,
         agent: &AgentId,
         until: Instant,
-    ) -> Result<(Place<'_>, oneshot::Receiver<Claimed>), FleetError> {
+    ) -> Result<(u64, oneshot::Receiver<Claimed>), FleetError> {
         let mut state = self.lock();
         if state.is_closed {
             return Err(StoreError::Closed.into());
@@ -68,7 +69,12 @@ impl Waiters {
         let asker = Asker { agent: agent.id.clone(), seed: agent.seed };
         let waiter = Waiter { number, asker, until, reply, was_served: false, is_in_round: false };
         state.waiting.push(waiter);
-        Ok((Place { waiters: self, number }, answer))
+        Ok((number, answer))
+    }
+
+    /// The place of the agent with this number.
+    pub(crate) fn place(&self, number: u64) -> Place<'_> {
+        Place { waiters: self, number }
     }
 
     /// Whether anybody waits.
@@ -115,12 +121,12 @@ impl Waiters {
         }
     }
 
-    /// Nobody will be served any more.
+    /// Nobody will be served any more: those who wait are told that there is no task, as when their time is over.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         for waiter in state.waiting.drain(..) {
-            let _ = waiter.reply.send(Err(StoreError::Closed.into()));
+            let _ = waiter.reply.send(Ok(None));
         }
     }
 
@@ -164,10 +170,10 @@ mod tests {
     async fn agents_are_served_in_the_order_in_which_they_came() {
         let waiters = Waiters::default();
         let until = Instant::now();
-        let (_a, _) = waiters.join(&agent("a"), until).unwrap();
-        let (b, _) = waiters.join(&agent("b"), until).unwrap();
-        let (_c, _) = waiters.join(&agent("c"), until).unwrap();
-        drop(b);
+        for name in ["a", "b", "c"] {
+            waiters.join(&agent(name), until).unwrap();
+        }
+        drop(waiters.place(1));
         let (numbers, askers) = waiters.enter_round();
         assert_eq!(numbers, [0, 2]);
         assert_eq!(askers.iter().map(|it| it.agent.as_str()).collect::<Vec<_>>(), ["a", "c"]);
@@ -177,8 +183,9 @@ mod tests {
     async fn nobody_leaves_before_a_round_has_looked() {
         let waiters = Waiters::default();
         let now = Instant::now();
-        let (place, _answer) =
+        let (number, _answer) =
             waiters.join(&agent("a"), now + std::time::Duration::from_secs(9)).unwrap();
+        let place = waiters.place(number);
         assert!(!place.try_leave(), "no round yet");
         waiters.enter_round();
         assert!(!place.try_leave(), "within a round");
@@ -210,7 +217,7 @@ mod tests {
         let (new, _answer) = waiters.join(&agent("a"), Instant::now()).unwrap();
         assert!(matches!(old_answer.await, Ok(Ok(None))));
         assert_eq!(waiters.names(), ["a"]);
-        drop(new);
+        drop(waiters.place(new));
         waiters.close();
         assert!(waiters.join(&agent("a"), Instant::now()).is_err());
     }

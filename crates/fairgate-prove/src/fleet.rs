@@ -92,7 +92,7 @@ pub(crate) async fn run(
     let tasks = tasks(&api).await?;
     let view = api.admin_get("/api/v1/fleet").await?;
     let held = api.admin_get("/api/v1/workspaces").await?;
-    let workspaces_held = held["workspaces"].as_array().map_or(0, |all| {
+    let workspaces_held = held["items"].as_array().map_or(0, |all| {
         all.iter().filter(|workspace| !workspace["task"].is_null()).count() as u64
     });
     let ledger = world.finish_fleet().await?;
@@ -175,10 +175,10 @@ async fn tasks(api: &Api) -> Result<Vec<serde_json::Value>, ProveError> {
     loop {
         let states = "COMPLETED,ASSIGNED,IN_PROGRESS,PAUSED,BLOCKED,FAILED,WAITING_INPUT";
         let page =
-            api.admin_get(&format!("/api/v1/tasks?state={states}&limit=500&after={after}")).await?;
-        let lines = page["tasks"].as_array().cloned().unwrap_or_default();
+            api.admin_get(&format!("/api/v1/tasks?state={states}&limit=500{after}")).await?;
+        let lines = page["items"].as_array().cloned().unwrap_or_default();
         let Some(last) = lines.last().and_then(|line| line["id"].as_str()) else { return Ok(all) };
-        after = last.to_owned();
+        after = format!("&after={last}");
         for line in &lines {
             let id = line["id"].as_str().unwrap_or_default();
             all.push(api.admin_get(&format!("/api/v1/tasks/{id}")).await?);

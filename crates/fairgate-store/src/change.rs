@@ -32,8 +32,8 @@ pub(crate) struct Found {
     pub(crate) tenants_of_group: u64,
     /// The ids of the tenant's keys.
     pub(crate) keys_of_tenant: Vec<String>,
-    /// How many projects of the fleet it has.
-    pub(crate) projects_of_tenant: u64,
+    /// The names of the tenant's projects.
+    pub(crate) projects_of_tenant: Vec<String>,
     /// The budgets of the hosted tier.
     pub(crate) hosted: Vec<Budget>,
     /// All prices that there are.
@@ -241,10 +241,10 @@ fn patch_tenant(scribe: Scribe<'_>, found: Found, name: &str, patch: TenantPatch
 
 fn remove_tenant(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
     let mut before = json(&exists(found.tenant, "tenant", name)?);
-    if found.projects_of_tenant > 0 {
+    if let Some(project) = found.projects_of_tenant.first() {
+        let count = found.projects_of_tenant.len();
         let by = format!(
-            "it has {} projects of the fleet, whose tasks and usage stay; disable it instead",
-            found.projects_of_tenant
+            "it has {count} projects, such as {project:?}; archive them, and disable it instead"
         );
         return Err(StoreError::InUse { what: "tenant", name: name.to_owned(), by });
     }

@@ -240,6 +240,14 @@ pub fn add_to_task(
     Ok(())
 }
 
+/// The weights of the projects that are not archived, in thousandths.
+pub fn project_weights(
+    transaction: &mut dyn Transaction,
+) -> Result<Vec<(String, u64)>, StoreError> {
+    let sql = "SELECT id, weight FROM fleet_projects WHERE status <> 'ARCHIVED' ORDER BY made";
+    transaction.list(sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -112,7 +112,8 @@ pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
 pub(crate) const WHERE_OWNER: &str = " WHERE scope = $1 AND owner = $2";
 pub(crate) const TENANTS_OF_GROUP: &str = "SELECT COUNT(*) FROM tenants WHERE group_name = $1";
-pub(crate) const PROJECTS_OF_TENANT: &str = "SELECT COUNT(*) FROM fleet_projects WHERE tenant = $1";
+pub(crate) const PROJECTS_OF_TENANT: &str =
+    "SELECT id FROM fleet_projects WHERE tenant = $1 ORDER BY made";
 pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant = $1 ORDER BY id";
 
 /// Prices that were in force at some time, those first that are the oldest.

@@ -61,21 +61,14 @@ pub(crate) fn policy(field: Field<'_>) -> Option<Policy> {
 fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, String)> {
     let by = node.by();
     let name = by.name();
-    match by {
-        Attribute::Agent | Attribute::Session if !owned => {
-            let message = format!(
-                "{name} names are chosen by clients, so who uses many of them would gain: share by {name} only \
-                 inside a node that shares by tenant or key (and there not in a default class, where several meet)"
-            );
-            return Err((format!("{path}.by"), message));
-        }
-        Attribute::Project => {
-            let message = "no request to the gateway carries a project: share by group, tenant, key, class, agent \
-                           or session";
-            return Err((format!("{path}.by"), message.into()));
-        }
-        _ => {}
+    if matches!(by, Attribute::Agent | Attribute::Session) && !owned {
+        let message = format!(
+            "{name} names are chosen by clients, so who uses many of them would gain: share by {name} only \
+             inside a node that shares by tenant or key (and there not in a default class, where several meet)"
+        );
+        return Err((format!("{path}.by"), message));
     }
+    // Projects are no owners: requests without one meet in one flow.
     let owns = matches!(by, Attribute::Tenant | Attribute::Key);
     let below = |inside: &Inside, path: &str, owned: bool| match inside {
         Inside::Queue(_) => Ok(()),

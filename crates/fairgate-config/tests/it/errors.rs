@@ -235,8 +235,8 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ),
     (
         "models:",
-        "policy: {share: {by: tenant, inside: {share: {▸by: project}}}}, models:",
-        "pools[0].policy.share.inside.share.by: no request to the gateway carries a project: share by group, tenant, key, class, agent or session",
+        "policy: {share: {by: project, inside: {share: {▸by: session}}}}, models:",
+        "pools[0].policy.share.inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
     ),
     (
         "models:",

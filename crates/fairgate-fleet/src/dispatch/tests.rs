@@ -50,7 +50,7 @@ async fn a_claim_is_answered_as_soon_as_there_is_a_task() {
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     let again = fleet.claim(&agent("a0"), LONG).await.unwrap().unwrap();
     assert_eq!((again.task, again.epoch, again.key), (claim.task, claim.epoch, claim.key));
-    w.store.close().await.unwrap();
+    fleet.stop();
     running.await.unwrap();
     assert!(fleet.claim(&agent("a1"), LONG).await.is_err());
 }
@@ -68,7 +68,7 @@ async fn another_servers_change_is_seen_within_a_look() {
     w.task("t", "p", |_| {}).await;
     w.run("UPDATE fleet SET version = version + 1", &[]).await;
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().task, "t");
-    w.store.close().await.unwrap();
+    fleet.stop();
     running.await.unwrap();
 }
 
@@ -85,7 +85,7 @@ async fn an_agent_that_leaves_gets_nothing() {
     fleet.wake();
     assert!(fleet.claim(&agent("a9"), Duration::ZERO).await.is_err(), "there is no such agent");
     assert_eq!(w.task_state("t").await, "READY");
-    w.store.close().await.unwrap();
+    fleet.stop();
     running.await.unwrap();
 }
 
@@ -102,7 +102,7 @@ async fn a_lease_that_ends_is_a_task_for_the_next_agent() {
     let late = fleet.complete(&agent("a0"), "t", 1, Completion::default()).await;
     assert!(matches!(late, Err(FleetError::LeaseLost { .. })), "{late:?}");
     fleet.complete(&agent("a1"), "t", 2, Completion::default()).await.unwrap();
-    w.store.close().await.unwrap();
+    fleet.stop();
     running.await.unwrap();
 }
 
@@ -118,7 +118,7 @@ async fn what_is_decided_is_in_the_journal() {
     for name in ["a0", "a1"] {
         fleet.claim(&agent(name), LONG).await.unwrap().unwrap();
     }
-    w.store.close().await.unwrap();
+    fleet.stop();
     running.await.unwrap();
     let text = std::fs::read_to_string(folder.path().join("rounds/00000001.jsonl")).unwrap();
     let rounds: Vec<_> = text.lines().map(|line| read_round(line).unwrap()).collect();
@@ -147,7 +147,13 @@ async fn a_database_that_fails_is_an_error_for_those_who_do_not_wait() {
     store.transact::<_, StoreError>(Keep::ThroughKill, add).await.unwrap();
     let claimed = fleet.claim(&agent("a0"), Duration::ZERO).await;
     assert!(matches!(claimed, Err(FleetError::Store(_))), "{claimed:?}");
+    // Whoever has time waits on.
+    let waiting = tokio::time::timeout(Duration::from_millis(50), async {
+        fleet.claim(&agent("a0"), LONG).await
+    });
+    assert!(waiting.await.is_err());
     store.close().await.unwrap();
+    fleet.wake();
     running.await.unwrap();
 }
 
@@ -174,6 +180,6 @@ async fn many_agents_at_once_get_each_task_once() {
     tasks.sort_unstable();
     tasks.dedup();
     assert_eq!(tasks.len(), 60);
-    w.store.close().await.unwrap();
+    fleet.stop();
     running.await.unwrap();
 }

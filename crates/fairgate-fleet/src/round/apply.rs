@@ -6,9 +6,8 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use serde_json::json;
 
-use super::decide::Start;
 use super::load::HeldTask;
-use super::scene::Scene;
+use super::scene::ReadyTask;
 use super::{AgentRow, Asker, Rules};
 use crate::history::{self, Step};
 use crate::model::Claim;
@@ -33,17 +32,13 @@ impl Grant {
     /// A task that starts.
     pub(super) fn new(
         place: usize,
-        start: &Start,
-        scene: &Scene,
-        askers: &[Asker],
+        asker: &Asker,
+        task: &ReadyTask,
+        workspace: Option<String>,
         agents: &HashMap<String, AgentRow>,
     ) -> Self {
-        let task = &scene.tasks[start.task];
-        Self {
-            reserved: task.estimate,
-            workspace: start.workspace.as_deref().map(str::to_owned),
-            ..Self::of(place, &askers[place], &task.id, task.epoch + 1, agents)
-        }
+        let grant = Self::of(place, asker, &task.id, task.epoch + 1, agents);
+        Self { reserved: task.estimate, workspace, ..grant }
     }
 
     /// A task that the agent has already.
@@ -146,8 +141,7 @@ fn claim(
         "UPDATE fleet_tasks SET state = 'ASSIGNED', reason = NULL, claimed_at = $1, lease_until = $2, \
          epoch = v.column2, agent = v.column3, key_hash = {hash}, reserved = v.column5, \
          in_workspace = v.column6, used_before = used_before + used, used = 0, resume_after = NULL, \
-         progress = NULL FROM {table} AS v \
-         WHERE id = v.column1 AND state = 'READY' AND epoch = v.column2 - 1"
+         progress = NULL FROM {table} AS v WHERE id = v.column1 AND epoch = v.column2 - 1"
     );
     let values = [now.into(), rules.lease_end(now).into(), json_rows::value(rows)];
     all(tx.run(&sql, &values)?, grants.len(), "tasks")

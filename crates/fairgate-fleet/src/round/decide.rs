@@ -27,19 +27,26 @@ pub(crate) struct Decision {
     /// What starts, in the order decided.
     pub(crate) starts: Vec<Start>,
     /// Projects that ran out of loaded tasks and may have others that could start.
-    pub(crate) dry: Vec<usize>,
+    pub(crate) dry: Vec<Dry>,
     /// Whether agents are left that no call was made for.
     pub(crate) is_unfinished: bool,
 }
 
+/// A project that ran out of loaded tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dry {
+    /// Its place in the scene.
+    pub(crate) project: usize,
+    /// Whether tasks are left that cannot start because of those that did: then any number of the next ones may be like them.
+    pub(crate) has_rest: bool,
+}
+
 /// A task that starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     /// The places of both in the scene.
     pub(crate) agent: usize,
     pub(crate) task: usize,
-    /// The workspace that is its alone.
-    pub(crate) workspace: Option<Box<str>>,
 }
 
 /// Decides a round.
@@ -58,12 +65,11 @@ pub(crate) fn decide(scene: &Scene) -> Result<Decision, SnapshotError> {
             let is_it = |agent: &usize| scene.waiting[*agent].agent == assignment.agent_id;
             let Some(agent) = call.clone().find(is_it) else { continue };
             desk.give(agent, task);
-            decision.starts.push(Start { agent, task, workspace: None });
+            decision.starts.push(Start { agent, task });
         }
         decision.calls.push(Round { at: scene.at.0, snapshot, assignments });
     }
     decision.dry = desk.dry();
-    desk.allot_workspaces(&mut decision.starts);
     Ok(decision)
 }
 
@@ -116,7 +122,7 @@ impl<'a> Desk<'a> {
             reserved: project.reserved,
             running: project.running,
             running_by_kind: project.running_by_kind.clone(),
-            free: project.workspaces.as_ref().map(|free| free.len() as u64),
+            free: project.free_workspaces,
         };
         Self {
             scene,
@@ -255,60 +261,35 @@ impl<'a> Desk<'a> {
     }
 
     /// Projects that could take more agents, had more of their tasks been loaded.
-    fn dry(&self) -> Vec<usize> {
+    fn dry(&self) -> Vec<Dry> {
         let scene = self.scene;
-        let global = scene.budget.map(|budget| {
-            let reserved = self.projects.iter().map(|it| it.reserved);
-            budget.saturating_sub(reserved.fold(scene.used(), u64::saturating_add))
-        });
+        if !scene.projects.iter().any(|project| project.is_cut) {
+            return Vec::new();
+        }
+        let reserved = self.projects.iter().map(|it| it.reserved);
+        let spent = reserved.fold(scene.used(), u64::saturating_add);
+        let global = scene.budget.map_or(u64::MAX, |budget| budget.saturating_sub(spent));
         let left = |place: usize| {
             let (row, now) = (&scene.projects[place], &self.projects[place]);
             let spent = row.used.saturating_add(now.reserved);
-            let own = row.budget.map(|budget| budget.saturating_sub(spent));
-            own.unwrap_or(u64::MAX).min(global.unwrap_or(u64::MAX))
+            row.budget.map_or(u64::MAX, |budget| budget.saturating_sub(spent)).min(global)
         };
-        let mut has_next = vec![false; self.projects.len()];
-        for (task, is_given) in scene.tasks.iter().zip(&self.is_given) {
+        let (mut has_next, mut has_rest) =
+            (vec![false; self.projects.len()], vec![false; self.projects.len()]);
+        let tasks = scene.tasks.iter().zip(&self.is_given);
+        for (task, _) in tasks.filter(|(task, is_given)| !**is_given && task.affinity.is_none()) {
             let is_taken = task.workspace.as_ref().is_some_and(|it| self.taken.contains_key(&**it));
-            if !is_given
-                && !is_taken
-                && task.affinity.is_none()
-                && task.estimate <= left(task.project)
-            {
-                has_next[task.project] = true;
-            }
+            let can_start = !is_taken && task.estimate <= left(task.project);
+            let which = if can_start { &mut has_next } else { &mut has_rest };
+            which[task.project] = true;
         }
-        let is_dry = |place: &usize| {
-            let (row, now) = (&scene.projects[*place], &self.projects[*place]);
-            let has_room = now.running < row.agents_max && now.free != Some(0) && left(*place) > 0;
-            row.is_cut && row.is_active && has_room && !has_next[*place]
+        let dry = |project: usize| {
+            let (row, now) = (&scene.projects[project], &self.projects[project]);
+            let has_room = now.running < row.agents_max && now.free != Some(0) && left(project) > 0;
+            let is_dry = row.is_cut && row.is_active && has_room && !has_next[project];
+            is_dry.then_some(Dry { project, has_rest: has_rest[project] })
         };
-        (0..self.projects.len()).filter(is_dry).collect()
-    }
-
-    /// Says which workspace each start has: the one that it must have, or any free one of its project, those first that no
-    /// loaded task must have.
-    fn allot_workspaces(&self, starts: &mut [Start]) {
-        let tasks = &self.scene.tasks;
-        let wanted: HashSet<&str> = tasks.iter().filter_map(|it| it.workspace.as_deref()).collect();
-        let mut free: HashMap<usize, Vec<&Box<str>>> = HashMap::new();
-        for start in starts {
-            let task = &tasks[start.task];
-            if task.workspace.is_some() {
-                start.workspace.clone_from(&task.workspace);
-                continue;
-            }
-            let Some(all) = &self.scene.projects[task.project].workspaces else { continue };
-            let free = free.entry(task.project).or_insert_with(|| {
-                let mut free: Vec<_> =
-                    all.iter().filter(|it| !self.taken.contains_key(&***it)).collect();
-                // Taken from the end.
-                free.sort_by_key(|it| (wanted.contains(&***it), *it));
-                free.reverse();
-                free
-            });
-            start.workspace = free.pop().cloned();
-        }
+        (0..self.projects.len()).filter_map(dry).collect()
     }
 }
 

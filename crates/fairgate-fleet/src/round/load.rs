@@ -1,30 +1,29 @@
 //! From rows to a scene, in a constant number of queries.
 //!
-//! Of each project only so many ready tasks are loaded as it could start at all, and a few more. What cannot start is left
-//! out by the database: tasks whose workspace is taken, whose estimate is more than is left of a budget, or that wait for an
-//! agent. A project whose first tasks turn out to be in each other's way is loaded further.
+//! Of each project only as many ready tasks are loaded as it is likely to start, and one more. What cannot start is left out by
+//! the database: tasks whose workspace is taken, whose estimate is more than is left of a budget, or that wait for an agent.
+//! A project that turns out to need more is loaded further, once, and the round is decided anew.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
 use fairgate_store::{Columns, Database, StoreError, Transaction, Value};
 use serde_json::json;
 
-use super::Rules;
+use super::decide::Dry;
 use super::scene::{ProjectRow, ReadyTask, Scene, Waiting};
+use super::{Rules, forecast};
 use crate::spent::{self, Account};
 use crate::usage::Sums;
 use crate::{json_rows, state};
 
-/// How many more tasks of a project are loaded than it could start.
-const SPARE: u64 = 2;
-/// How many tasks of a project that has run dry are loaded.
-pub(super) const FURTHER: u64 = 1_024;
+/// How many tasks are loaded of a project whose tasks are in each other's way.
+const FURTHER: u64 = 1_024;
 /// How many tasks that wait for one of the agents are loaded.
 const AWAITED_MAX: i64 = 1_000;
 /// SQLite takes no limit from a column, so that projects are loaded in groups of about the same limit.
-const LIMITS: [u64; 4] = [4, 16, 64, FURTHER];
+const LIMITS: [u64; 7] = [1, 2, 4, 8, 16, 64, FURTHER];
 
 /// A task that an agent holds.
 #[derive(Clone, Debug)]
@@ -116,7 +115,7 @@ fn projects(
             completed: account.sums.completed,
             running: 0,
             running_by_kind: BTreeMap::new(),
-            workspaces: None,
+            free_workspaces: None,
             is_cut: false,
         })
     })
@@ -141,16 +140,30 @@ fn workspaces(
     projects: &mut [ProjectRow],
     places: &HashMap<Box<str>, usize>,
 ) -> Result<(), StoreError> {
-    let sql = "SELECT project, id, task FROM fleet_workspaces ORDER BY id";
+    let sql = "SELECT project, COUNT(*), COUNT(task) FROM fleet_workspaces GROUP BY project";
     tx.each(sql, &[], &mut |row| {
         if let Some(place) = places.get(row.text(0)?.as_str()) {
-            let free = projects[*place].workspaces.get_or_insert_default();
-            if row.text_or_null(2)?.is_none() {
-                free.push(row.text(1)?.into());
-            }
+            projects[*place].free_workspaces = Some(row.count(1)?.saturating_sub(row.count(2)?));
         }
         Ok(())
     })
+}
+
+/// The free workspaces of these projects.
+pub(crate) fn free_workspaces(
+    tx: &mut dyn Transaction,
+    projects: &BTreeSet<&str>,
+) -> Result<HashMap<String, Vec<String>>, StoreError> {
+    let names = json_rows::texts(tx.database(), 1);
+    let sql = format!(
+        "SELECT project, id FROM fleet_workspaces WHERE task IS NULL AND project IN {names} ORDER BY id"
+    );
+    let mut free: HashMap<String, Vec<String>> = HashMap::new();
+    tx.each(&sql, &[json_rows::names(projects.iter().copied())], &mut |row| {
+        free.entry(row.text(0)?).or_default().push(row.text(1)?);
+        Ok(())
+    })?;
+    Ok(free)
 }
 
 /// Loads the first ready tasks of every project that could start one of them, and those that wait for one of the agents.
@@ -162,11 +175,7 @@ pub(crate) fn tasks(
     if scene.budget_left() == Some(0) {
         return Ok(());
     }
-    let agents = scene.waiting.len() as u64;
-    let limit = |project: &ProjectRow| {
-        project.is_open().then(|| project.headroom().min(agents).saturating_add(SPARE))
-    };
-    let limits: Vec<_> = scene.projects.iter().map(limit).collect();
+    let limits = forecast::limits(scene, rules.default_estimate);
     scene.tasks = first_ready(tx, rules, scene, &limits)?;
     mark_cut(scene, &limits);
     let mut awaited = awaited(tx, rules, scene)?;
@@ -179,11 +188,13 @@ pub(crate) fn more_tasks(
     tx: &mut dyn Transaction,
     rules: &Rules,
     scene: &mut Scene,
-    dry: &[usize],
+    dry: &[Dry],
 ) -> Result<(), StoreError> {
+    let agents = scene.waiting.len() as u64;
     let mut limits = vec![None; scene.projects.len()];
-    for place in dry {
-        limits[*place] = Some(FURTHER);
+    for Dry { project, has_rest } in dry {
+        let most = scene.projects[*project].headroom().min(agents).saturating_add(1);
+        limits[*project] = Some(if *has_rest { most.max(FURTHER) } else { most });
     }
     let more = first_ready(tx, rules, scene, &limits)?;
     let is_loaded_anew =
@@ -268,18 +279,25 @@ fn with_now<const N: usize>(values: [Value; N], now: UnixMicros) -> Vec<Value> {
 }
 
 fn sqlite_first_ready() -> String {
-    let can_start = can_start("json_extract(p.value, '$[2]')", "json_extract(p.value, '$[3]')");
-    let group = |(number, limit): (usize, &u64)| {
+    let can_start = can_start("p.column3", "p.column4");
+    let types = ["TEXT", "BIGINT", "BIGINT", "BIGINT"];
+    let mut projects = Vec::new();
+    let mut groups = Vec::new();
+    for (number, limit) in LIMITS.iter().enumerate() {
+        // Their values are the first and those after the second.
         let place = if number == 0 { 1 } else { number + 2 };
-        format!(
-            "SELECT json_extract(p.value, '$[1]'), t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
-             FROM json_each(${place}) AS p CROSS JOIN fleet_tasks AS t WHERE t.rowid IN \
-             (SELECT r.rowid FROM fleet_tasks AS r WHERE r.project = json_extract(p.value, '$[0]') \
+        let table = json_rows::table(Database::Sqlite, place, &types);
+        // The moment must appear before the second list.
+        let moment = if number == 0 { ", moment AS (SELECT $2)" } else { "" };
+        projects.push(format!("p{number} AS MATERIALIZED {table}{moment}"));
+        groups.push(format!(
+            "SELECT p.column2, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
+             FROM p{number} AS p CROSS JOIN fleet_tasks AS t WHERE t.rowid IN \
+             (SELECT r.rowid FROM fleet_tasks AS r WHERE r.project = p.column1 \
              AND {can_start} AND NOT ({AWAITS}) ORDER BY r.priority, r.made LIMIT {limit})"
-        )
-    };
-    let groups: Vec<_> = LIMITS.iter().enumerate().map(group).collect();
-    groups.join(" UNION ALL ")
+        ));
+    }
+    format!("WITH {} {}", projects.join(", "), groups.join(" UNION ALL "))
 }
 
 fn postgres_first_ready() -> String {

@@ -47,8 +47,8 @@ pub(crate) struct ProjectRow {
     /// Agents that work for it, of all types and by type.
     pub(crate) running: u64,
     pub(crate) running_by_kind: BTreeMap<String, u64>,
-    /// Its free workspaces; none where it has no workspaces at all, and needs none.
-    pub(crate) workspaces: Option<Vec<Box<str>>>,
+    /// How many of its workspaces are free; none where it has no workspaces at all, and needs none.
+    pub(crate) free_workspaces: Option<u64>,
     /// Whether it may have more ready tasks than were loaded.
     pub(crate) is_cut: bool,
 }
@@ -83,8 +83,7 @@ impl ProjectRow {
     /// How many more agents it could be given at all.
     pub(crate) fn headroom(&self) -> u64 {
         let agents = self.agents_max.saturating_sub(self.running);
-        let workspaces = self.workspaces.as_ref().map_or(u64::MAX, |free| free.len() as u64);
-        agents.min(workspaces)
+        agents.min(self.free_workspaces.unwrap_or(u64::MAX))
     }
 
     /// What is left of its budget, where it has one.

@@ -170,7 +170,7 @@ fn no_workspace(
             }
         });
     }
-    let is_short = project.workspaces.as_ref().is_some_and(Vec::is_empty);
+    let is_short = project.free_workspaces == Some(0);
     Ok(is_short.then(|| Said::new("no_workspace", "None of its project's workspaces is free.")))
 }
 

@@ -36,7 +36,7 @@ pub(crate) use self::table::Leases;
 use self::lease::{Lease, Mailbox, Over, State, Word};
 use self::wire::Submission;
 use super::body;
-use super::passage::{Passage, unix_now};
+use super::passage::Passage;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::pools::PoolHandle;

@@ -31,6 +31,7 @@ mod rights;
 mod router;
 mod staff;
 mod streaming;
+mod task_keys;
 mod tiers;
 mod unrecorded;
 mod unwell;

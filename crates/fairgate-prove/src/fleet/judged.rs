@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use fairgate_core::proportional::schedule;
 use fairgate_journal::schedule::read_round;
+use fairgate_store::Attempt;
 use serde_json::Value;
 
 use super::Evidence;
@@ -12,6 +13,11 @@ use crate::scenario::{Fleet, Scenario};
 
 /// How far a project's tokens may be from its share, in percent of the share.
 const OFF_MAX_PERCENT: f64 = 3.0;
+
+/// Whether a row is of a call for a project's task.
+fn is_of(row: &Attempt, project: &str) -> bool {
+    row.claim.as_ref().is_some_and(|claim| claim.project == project)
+}
 
 /// Whether a journaled call of the scheduler gives the same assignments again.
 pub(super) fn is_reproduced(line: &str) -> bool {
@@ -24,7 +30,7 @@ pub(super) fn judge(scenario: &Scenario, plan: &Fleet, evidence: &Evidence) -> R
         .iter()
         .map(|project| {
             let rows = evidence.ledger.rows.iter();
-            let of_project = rows.filter(|row| row.project() == Some(project.name));
+            let of_project = rows.filter(|row| is_of(row, project.name));
             of_project.map(|row| row.provider_tokens).sum()
         })
         .collect();
@@ -65,7 +71,7 @@ fn projects(scenario: &Scenario, evidence: &Evidence, used: &[u64]) -> Vec<Tenan
         let ideal = 100.0 * project.weight as f64 / weights as f64;
         let got = 100.0 * used[place] as f64 / sum;
         let rows = evidence.ledger.rows.iter();
-        let rows = rows.filter(|row| row.project() == Some(project.name)).count() as u64;
+        let rows = rows.filter(|row| is_of(row, project.name)).count() as u64;
         TenantReport {
             name: project.name,
             weight: project.weight,

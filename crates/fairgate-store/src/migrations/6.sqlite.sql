@@ -82,7 +82,7 @@ CREATE TABLE fleet_tasks (
     prompt          TEXT NOT NULL
 );
 CREATE INDEX fleet_tasks_ready ON fleet_tasks (project, priority, made) WHERE state = 'READY';
-CREATE INDEX fleet_tasks_affinity ON fleet_tasks (affinity) WHERE state = 'READY' AND affinity IS NOT NULL;
+CREATE INDEX fleet_tasks_affinity ON fleet_tasks (state, affinity) WHERE affinity IS NOT NULL;
 CREATE INDEX fleet_tasks_state ON fleet_tasks (state, project);
 CREATE INDEX fleet_tasks_project ON fleet_tasks (project, made);
 CREATE INDEX fleet_tasks_agent ON fleet_tasks (agent) WHERE agent IS NOT NULL;
@@ -117,7 +117,7 @@ CREATE TABLE fleet_workspaces (
     agent       TEXT,
     created_at  INTEGER NOT NULL
 );
-CREATE INDEX fleet_workspaces_project ON fleet_workspaces (project);
+CREATE INDEX fleet_workspaces_project ON fleet_workspaces (project, task);
 
 -- What became of a task, step by step.
 CREATE TABLE fleet_history (

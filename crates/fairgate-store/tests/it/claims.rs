@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairgate_store::{
-    Attempt, By, Columns, FleetExhausted, FleetTerms, Keep, LeaseLost, LedgerQuery, Limits,
+    Attempt, By, Change, Columns, FleetExhausted, FleetTerms, Keep, LeaseLost, LedgerQuery, Limits,
     Outcome, Refused, Reservation, Store, StoreError, TaskClaim, UnixMicros, UsageQuery, Value,
     Window, fleet,
 };
@@ -30,6 +30,7 @@ on_every_database!(
     a_lost_row_gives_way_to_the_real_one,
     room_comes_as_use_fades,
     the_ledger_is_asked_by_project,
+    a_tenant_with_projects_stays,
 );
 
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
@@ -483,4 +484,13 @@ async fn the_ledger_is_asked_by_project(database: Database) {
     let rows = store.usage(query).await.unwrap();
     let sums: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.provider_tokens)).collect();
     assert_eq!(sums, [("web", 15), ("-", 7)]);
+}
+
+async fn a_tenant_with_projects_stays(database: Database) {
+    let store = database.open().await;
+    one_task(&store, None, 0).await;
+    let remove = Change::RemoveTenant { name: "chat".to_owned() };
+    let refused = store.change("test", NOW, remove).await.unwrap_err();
+    let by = "it has 1 projects, such as \"web\"; archive them, and disable it instead";
+    assert_eq!(refused.to_string(), format!("tenant \"chat\" is in use: {by}"));
 }
