@@ -9,6 +9,7 @@ mod log;
 mod open_files;
 mod policy_file;
 mod readme;
+mod readme_fleet;
 mod running;
 mod secrets;
 mod start;
