@@ -39,6 +39,7 @@ mod text;
 mod usage;
 mod view;
 mod waiters;
+mod whole;
 mod why;
 mod words;
 mod workspaces;
