@@ -456,4 +456,10 @@ impl Fleet {
     pub fn rounds_not_journaled(&self) -> u64 {
         self.inner.dispatch.not_journaled()
     }
+
+    /// The loop's own parts, for tests that make its steps.
+    #[cfg(test)]
+    pub(crate) fn dispatch(&self) -> &Dispatch {
+        &self.inner.dispatch
+    }
 }

@@ -29,6 +29,8 @@ mod round;
 mod rows;
 #[cfg(test)]
 mod scratch;
+#[cfg(test)]
+mod simulation;
 mod spent;
 mod state;
 mod step;

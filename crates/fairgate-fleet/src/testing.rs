@@ -215,6 +215,18 @@ impl World {
         }
     }
 
+    /// So many ready tasks of a project in one statement.
+    pub(crate) async fn many_tasks(&self, project: &str, count: i64) {
+        self.run(
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1) \
+             INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, ready_at, created_at, title, \
+             prompt, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls) \
+             SELECT $2 || '-' || i, $2, i, 'READY', 100, 0, 0, 0, 0, 'a title', 'a prompt', 3, 0, 0, 0, 0, 0, 0, 0 FROM n",
+            &[count.into(), project.into()],
+        )
+        .await;
+    }
+
     pub(crate) async fn agent(&self, id: &str, kind: &str) {
         self.run(
             "INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \

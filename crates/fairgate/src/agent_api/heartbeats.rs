@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairgate_fleet::{Claim, Heartbeat};
 use fairgate_money::UnixMicros;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -35,7 +35,6 @@ pub(crate) type Say = Arc<dyn Fn(&str) + Send + Sync>;
 pub(crate) struct Heartbeats {
     lease: watch::Receiver<Lease>,
     ended: watch::Receiver<Option<LeaseEnd>>,
-    now: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -50,19 +49,13 @@ impl Heartbeats {
     ) -> Self {
         let (leases, lease_seen) = watch::channel(lease);
         let (end, ended) = watch::channel(None);
-        let now = Arc::new(Notify::new());
         let pace = Duration::from_secs(claim.heartbeat_s.into());
-        let beating = Beating { api, claim: claim.into(), pace, now: now.clone(), leases, say };
+        let beating = Beating { api, claim: claim.into(), pace, leases, say };
         let task = tokio::spawn(async move {
             let why = beating.until_the_end(what).await;
             end.send_replace(Some(why));
         });
-        Self { lease: lease_seen, ended, now, task }
-    }
-
-    /// Gives the next sign at once.
-    pub(crate) fn hurry(&self) {
-        self.now.notify_one();
+        Self { lease: lease_seen, ended, task }
     }
 
     /// Waits for the end of the lease.
@@ -93,7 +86,6 @@ struct Beating {
     api: Arc<AgentApi>,
     claim: ClaimId,
     pace: Duration,
-    now: Arc<Notify>,
     leases: watch::Sender<Lease>,
     say: Say,
 }
@@ -117,10 +109,7 @@ impl Beating {
                     }
                     lease = renewed;
                     self.leases.send_replace(lease);
-                    tokio::select! {
-                        () = sleep(self.pace_in(lease)) => {}
-                        () = self.now.notified() => {}
-                    }
+                    sleep(self.pace_in(lease)).await;
                     continue;
                 }
                 Ok(Err(CallError::Lost(why))) => return LeaseEnd::Lost(why),

@@ -120,16 +120,17 @@ impl Printed {
             let sent = match self.next_piece(begun) {
                 Next::Nothing => {
                     self.news.notified().await;
-                    if !self.state().closed {
-                        sleep(GATHER).await;
-                    }
+                    self.gather().await;
                     continue;
                 }
                 Next::Ended => return,
                 Next::Piece(first_byte, bytes) => api.append_log(&claim, first_byte, bytes).await,
             };
             match sent {
-                Ok(next_byte) if begun => self.state().log.acknowledged(next_byte),
+                Ok(next_byte) if begun => {
+                    self.state().log.acknowledged(next_byte);
+                    self.gather().await;
+                }
                 Ok(next_byte) => {
                     self.state().log.begin_at(next_byte);
                     begun = true;
@@ -150,6 +151,13 @@ impl Printed {
                 }
             }
             backoff.answered();
+        }
+    }
+
+    /// Waits a moment for more, unless nothing more will come. So a flood is no more than one piece in each moment.
+    async fn gather(&self) {
+        if !self.state().closed {
+            sleep(GATHER).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! `fairgate serve` and the admin commands, as processes over real sockets.
 
 mod admin;
+mod agents;
 mod crash;
 mod fleet;
 mod http;

@@ -17,8 +17,6 @@ use crate::table::{Cell, Table};
 /// Agents: who works on tasks. Each has a token of its own, which is shown once.
 #[derive(Debug, Args)]
 pub(crate) struct AgentCommand {
-    #[command(flatten)]
-    common: Common,
     #[command(subcommand)]
     action: AgentAction,
 }
@@ -30,10 +28,14 @@ enum AgentAction {
     Manage(ManageAction),
 }
 
+/// What people do with agents. The admin token's options are with these alone: `run` has a token of its own.
 #[derive(Debug, Subcommand)]
 enum ManageAction {
     /// List all agents and what they work on.
-    List,
+    List {
+        #[command(flatten)]
+        common: Common,
+    },
     /// Make an agent, and show its token once.
     Add {
         /// Its name: a-z, 0-9, `.`, `_` and `-`.
@@ -44,55 +46,77 @@ enum ManageAction {
         /// It does not call through the gateway and says itself what it used. It gets no task keys.
         #[arg(long)]
         reports_tokens: bool,
+        #[command(flatten)]
+        common: Common,
     },
     /// Give an agent nothing new until it is resumed. What it holds it may finish.
     Pause {
         /// Its name.
         name: String,
+        #[command(flatten)]
+        common: Common,
     },
     /// Let a paused agent take tasks again.
     Resume {
         /// Its name.
         name: String,
+        #[command(flatten)]
+        common: Common,
     },
     /// Take an agent away for good. Its token opens nothing from now on, and the task that it holds goes back.
     Retire {
         /// Its name.
         name: String,
+        #[command(flatten)]
+        common: Common,
     },
     /// Give an agent a new token, and show it once. The old one is refused at once.
     Rotate {
         /// Its name.
         name: String,
+        #[command(flatten)]
+        common: Common,
     },
 }
 
 impl AgentCommand {
     pub(crate) fn run(&self) -> Result<()> {
         match &self.action {
-            // It has a token of its own, and no use for the admin token.
             AgentAction::Run(args) => agent_run::run(args),
-            AgentAction::Manage(action) => self.manage(action),
+            AgentAction::Manage(action) => action.run(),
+        }
+    }
+}
+
+impl ManageAction {
+    fn common(&self) -> &Common {
+        match self {
+            Self::List { common }
+            | Self::Add { common, .. }
+            | Self::Pause { common, .. }
+            | Self::Resume { common, .. }
+            | Self::Retire { common, .. }
+            | Self::Rotate { common, .. } => common,
         }
     }
 
-    fn manage(&self, action: &ManageAction) -> Result<()> {
-        let client = self.common.client()?;
-        match action {
-            ManageAction::List => {
+    fn run(&self) -> Result<()> {
+        let client = self.common().client()?;
+        match self {
+            Self::List { .. } => {
                 let list = all(&client, "/api/v1/agents")?;
-                self.common.tell_as(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
+                self.common().tell_as(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
             }
-            ManageAction::Add { name, kind, reports_tokens } => {
+            Self::Add { name, kind, reports_tokens, .. } => {
                 let (id, kind) = (name.clone(), kind.clone());
                 let body =
                     serde_json::to_value(NewAgent { id, kind, reports_tokens: *reports_tokens })?;
                 self.tell_token(&client.send(Method::POST, "/api/v1/agents", Some(&body))?)
             }
-            ManageAction::Pause { name } => self.set_state(&client, name, AgentState::Paused),
-            ManageAction::Resume { name } => self.set_state(&client, name, AgentState::Active),
-            ManageAction::Retire { name } => self.set_state(&client, name, AgentState::Retired),
-            ManageAction::Rotate { name } => self.tell_token(&client.send(
+            Self::Pause { name, .. } => self.set_state(&client, name, AgentState::Paused),
+            Self::Resume { name, .. } => self.set_state(&client, name, AgentState::Active),
+            Self::Retire { name, .. } => self.set_state(&client, name, AgentState::Retired),
+            Self::Rotate { name, .. } => self.tell_token(&client.send(
                 Method::POST,
                 &format!("{}/rotate", path(name)),
                 None,
@@ -102,11 +126,11 @@ impl AgentCommand {
 
     fn set_state(&self, client: &Client, name: &str, state: AgentState) -> Result<()> {
         let set = client.send(Method::PATCH, &path(name), Some(&json!({"state": state})))?;
-        self.common.say(&set, &format!("agent {name} is {state}"))
+        self.common().say(&set, &format!("agent {name} is {state}"))
     }
 
     fn tell_token(&self, made: &Value) -> Result<()> {
-        self.common.tell_as(made, |made: &AgentWithToken, out| {
+        self.common().tell_as(made, |made: &AgentWithToken, out| {
             agents(std::slice::from_ref(&made.agent)).write(&mut *out)?;
             writeln!(out, "\n{}\nThis is its token. It is shown this once.", made.token)
         })

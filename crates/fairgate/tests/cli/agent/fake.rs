@@ -1,7 +1,7 @@
 //! A gateway that gives tasks to one agent, remembers what it was told, and can be away or take a lease back.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
