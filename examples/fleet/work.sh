@@ -4,5 +4,5 @@
 set -eu
 curl --silent --show-error --fail-with-body "$OPENAI_BASE_URL/chat/completions" \
   --header "Authorization: Bearer $OPENAI_API_KEY" --header 'Content-Type: application/json' \
-  --data "{\"model\":\"sim\",\"messages\":[{\"role\":\"user\",\"content\":\"$FAIRGATE_TITLE\"}]}" \
+  --data "{\"model\":\"sim\",\"max_tokens\":200,\"messages\":[{\"role\":\"user\",\"content\":\"$FAIRGATE_TITLE\"}]}" \
   > "$FAIRGATE_RESULT_FILE"

@@ -30,10 +30,8 @@ pub(crate) fn act(
             if let Some(until) = until {
                 text::moment("until", until)?;
                 if until <= call.now {
-                    return Err(text::invalid(
-                        "until",
-                        "has passed; leave it out to pause until it is resumed",
-                    ));
+                    let hint = "leave it out to pause until it is resumed";
+                    return Err(FleetError::Passed { field: "until", hint });
                 }
             }
             let next = Next {

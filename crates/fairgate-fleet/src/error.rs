@@ -57,6 +57,14 @@ pub enum FleetError {
         /// The project.
         project: String,
     },
+    /// A moment that must be to come has passed.
+    #[error("{field}: has passed; {hint}")]
+    Passed {
+        /// The field.
+        field: &'static str,
+        /// What can be done instead.
+        hint: &'static str,
+    },
     /// A task cannot go from one state to the other.
     #[error("task {task:?} is {from} and cannot become {to}: {hint}")]
     Transition {

@@ -41,6 +41,7 @@ mod text;
 mod usage;
 mod view;
 mod waiters;
+mod whole;
 mod why;
 mod words;
 mod workspaces;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::state::{AgentState, ProjectStatus, TaskState};
+use crate::whole;
 
 /// How large a project's share is against the others': 0.001 to 10^15, with at most three decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
@@ -32,7 +33,16 @@ impl Serialize for Weight {
 impl<'de> Deserialize<'de> for Weight {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = serde_json::Number::deserialize(deserializer)?;
-        number.to_string().parse().map_err(serde::de::Error::custom)
+        let exact: Result<Self, String> = number.to_string().parse();
+        // What a program computed may be a little off: 0.30000000000000004.
+        let near = |number: f64| {
+            let text = format!("{number:.3}");
+            let off = text.parse::<f64>().ok()? - number;
+            (off.abs() <= number * 1e-12).then(|| text.parse().ok())?
+        };
+        exact
+            .or_else(|problem| number.as_f64().and_then(near).ok_or(problem))
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -77,18 +87,26 @@ pub struct NewProject {
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
     pub weight: Option<Weight>,
     /// How many agents may work for it at once; 2 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
     /// Whether one agent at a time may work for it, whatever `concurrency` says.
     #[serde(default)]
     pub exclusive: bool,
     /// How many agents of a type may work for it at once; no limit for types that are not named.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::map")]
     #[schema(value_type = BTreeMap<AgentKind, u32>)]
     pub agent_max: BTreeMap<String, u32>,
     /// How many tokens it may use in the rolling window; no limit where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<u64>,
 }
@@ -105,27 +123,28 @@ pub struct ProjectPatch {
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
     pub weight: Option<Weight>,
     /// How many agents may work for it at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
     /// Whether one agent at a time may work for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
     /// How many agents of a type may work for it at once; replaces all that was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional_map"
+    )]
     #[schema(value_type = Option<BTreeMap<AgentKind, u32>>)]
     pub agent_max: Option<BTreeMap<String, u32>>,
     /// How many tokens it may use in the rolling window; `null` for no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::given")]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<Option<u64>>,
-}
-
-/// A field that is given, be it as `null`.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 /// `ACTIVE`, `PAUSED` or `ARCHIVED`.
@@ -208,22 +227,34 @@ pub struct NewTask {
     #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     pub prompt: String,
     /// Its place in its project's queue, lower first; 100 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub priority: Option<i64>,
     /// Tasks that must be completed first.
     #[serde(default)]
     #[schema(max_items = 1000)]
     pub needs: Vec<String>,
     /// How many tokens it is expected to use; learned from its project's tasks where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
     pub estimate: Option<u64>,
     /// How often it is tried again after a failure; 3 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
     /// Not before this moment, in microseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::moment")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
     pub resume_after: Option<UnixMicros>,
     /// The workspace that it must run in; any of its project's where absent.
@@ -235,7 +266,11 @@ pub struct NewTask {
     #[schema(max_length = 128)]
     pub affinity: Option<String>,
     /// How long it waits for that agent, in seconds, before anybody may take it; 120 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub affinity_wait_s: Option<u32>,
 }
 
@@ -266,14 +301,26 @@ pub struct TaskPatch {
     #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     pub prompt: Option<String>,
     /// Its place in its project's queue, lower first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub priority: Option<i64>,
     /// How many tokens it is expected to use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
     pub estimate: Option<u64>,
     /// How often it is tried again after a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
 }
@@ -291,7 +338,11 @@ pub enum TaskAction {
     /// Puts it aside; an agent that holds it loses it.
     Pause {
         /// Until this moment, in microseconds since 1970; until it is resumed where absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "whole::moment"
+        )]
         #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
         until: Option<UnixMicros>,
         /// Why.

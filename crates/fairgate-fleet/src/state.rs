@@ -8,8 +8,9 @@ macro_rules! states {
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
         )]
+        #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
         pub enum $name {
-            $($(#[$of])* #[serde(rename = $word)] $state,)*
+            $($(#[$of])* $state,)*
         }
 
         impl $name {
@@ -153,6 +154,7 @@ mod tests {
     fn words_are_read_back() {
         for state in TaskState::ALL {
             assert_eq!(TaskState::from_word(state.word()), Some(*state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
         assert_eq!(TaskState::from_word("ready"), None);
     }

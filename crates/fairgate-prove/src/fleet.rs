@@ -174,8 +174,7 @@ async fn tasks(api: &Api) -> Result<Vec<serde_json::Value>, ProveError> {
     let mut after = String::new();
     loop {
         let states = "COMPLETED,ASSIGNED,IN_PROGRESS,PAUSED,BLOCKED,FAILED,WAITING_INPUT";
-        let page =
-            api.admin_get(&format!("/api/v1/tasks?state={states}&limit=500{after}")).await?;
+        let page = api.admin_get(&format!("/api/v1/tasks?state={states}&limit=500{after}")).await?;
         let lines = page["items"].as_array().cloned().unwrap_or_default();
         let Some(last) = lines.last().and_then(|line| line["id"].as_str()) else { return Ok(all) };
         after = format!("&after={last}");

@@ -178,6 +178,7 @@ impl From<FleetError> for ApiError {
             FleetError::Unknown { field, .. } => {
                 Self::new(StatusCode::NOT_FOUND, "not_found", message).in_field(field)
             }
+            FleetError::Passed { field, .. } => conflict("passed").in_field(field),
             FleetError::Archived { field, .. } => conflict("archived").in_field(field),
             FleetError::Agent { state, .. } => {
                 let code = match state {

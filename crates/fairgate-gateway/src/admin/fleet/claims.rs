@@ -41,12 +41,12 @@ pub(in crate::admin) struct ClaimBody {
 #[schema(as = HeartbeatRequest)]
 pub(in crate::admin) struct HeartbeatBody {
     /// Which claim of the task it is about.
-    #[schema(value_type = u64, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = u64, minimum = 0)]
     epoch: Whole,
     /// What the agent is doing; at most 4 KiB, cut beyond.
     progress: Option<String>,
     /// What this claim used so far in all, in tokens. Counts only for agents that report.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<Whole>,
 }
 
@@ -56,13 +56,13 @@ pub(in crate::admin) struct HeartbeatBody {
 #[schema(as = CompleteRequest)]
 pub(in crate::admin) struct CompleteBody {
     /// Which claim of the task it is about.
-    #[schema(value_type = u64, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = u64, minimum = 0)]
     epoch: Whole,
     /// What it came to; at most 64 KiB.
-    #[schema(max_length = 65536)]
+    #[schema(max_length = 65536, pattern = "^([^\\x00]*\\S[^\\x00]*)?$")]
     result: Option<String>,
     /// What this claim used in all, in tokens. Counts only for agents that report.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<Whole>,
 }
 
@@ -72,16 +72,16 @@ pub(in crate::admin) struct CompleteBody {
 #[schema(as = FailRequest)]
 pub(in crate::admin) struct FailBody {
     /// Which claim of the task it is about.
-    #[schema(value_type = u64, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = u64, minimum = 0)]
     epoch: Whole,
     /// Why; at most 4 KiB, cut beyond.
     reason: Option<String>,
     /// The provider's limit is reached until this moment, in microseconds since 1970: the task waits until then, and this
     /// counts as no failure.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
     limited_until: Option<Whole>,
     /// What this claim used in all, in tokens. Counts only for agents that report.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<Whole>,
 }
 
@@ -91,13 +91,13 @@ pub(in crate::admin) struct FailBody {
 #[schema(as = AskRequest)]
 pub(in crate::admin) struct AskBody {
     /// Which claim of the task it is about.
-    #[schema(value_type = u64, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = u64, minimum = 0)]
     epoch: Whole,
     /// The question; at most 16 KiB.
-    #[schema(min_length = 1, max_length = 16384)]
+    #[schema(max_length = 16384, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     question: String,
     /// What this claim used in all, in tokens. Counts only for agents that report.
-    #[schema(value_type = Option<u64>, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<Whole>,
 }
 
@@ -107,7 +107,7 @@ pub(in crate::admin) struct AskBody {
 #[schema(as = ReleaseRequest)]
 pub(in crate::admin) struct ReleaseBody {
     /// Which claim of the task it is about.
-    #[schema(value_type = u64, minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    #[schema(value_type = u64, minimum = 0)]
     epoch: Whole,
     /// Why.
     reason: Option<String>,

@@ -17,6 +17,9 @@ use crate::admin::path::{Named, TaskNamed};
 use crate::admin::query::Params;
 use crate::app::App;
 
+/// The largest number of a byte or a claim in a query: what every program can write exactly.
+const NUMBER_MAX: u64 = 9_007_199_254_740_991;
+
 /// The most bytes that an agent sends at once.
 const PIECE_BYTES_MAX: usize = 256 << 10;
 
@@ -66,8 +69,11 @@ pub(in crate::admin) async fn show(
     Named(id): Named,
     Params(query): Params<LogQuery>,
 ) -> Result<Json<LogPage>, ApiError> {
+    let first_byte = query.first_byte.unwrap_or(0);
+    bounded("epoch", query.epoch.unwrap_or(0))?;
+    bounded("first_byte", first_byte)?;
     see(&app, &viewer, &id).await?;
-    Ok(Json(app.fleet.log(&id, query.epoch, query.first_byte.unwrap_or(0)).await?))
+    Ok(Json(app.fleet.log(&id, query.epoch, first_byte).await?))
 }
 
 /// Keeps what a claim's command printed. Bytes that were sent before are left out.
@@ -88,6 +94,16 @@ pub(in crate::admin) async fn append(
     Params(query): Params<PieceQuery>,
     RawBody(bytes): RawBody<PIECE_BYTES_MAX>,
 ) -> Result<Json<LogKept>, ApiError> {
+    bounded("epoch", query.epoch)?;
+    bounded("first_byte", query.first_byte)?;
     let kept = app.fleet.append_log(&agent, &task, query.epoch, query.first_byte, bytes.into());
     Ok(Json(LogKept { next_byte: kept.await? }))
+}
+
+fn bounded(field: &str, number: u64) -> Result<(), ApiError> {
+    if number <= NUMBER_MAX {
+        return Ok(());
+    }
+    let message = format!("{field} must be at most {NUMBER_MAX} and is {number}");
+    Err(ApiError::bad_request("invalid_query", message).in_field(field))
 }
