@@ -1,35 +1,58 @@
 //! How many tasks of each project a round will need: a guess that only decides how many are loaded at first.
 //!
-//! Every agent goes to the project that is furthest below its share, and raises what that has spent. So those below a common
-//! level of spent ÷ weight are filled up to it, as water fills a landscape, and the level rises until all agents are given away.
-//! With w a project's weight, s what it has spent and e what a task uses, level L gives it (L·w − s) ÷ e agents, no more than it
-//! has room for. The level is found by halving.
+//! Every agent goes to the project that is furthest below its share, and raises what that has spent. So projects are filled up to
+//! a common gap, as water fills a landscape. With w a project's weight, s what it has spent, e what a task uses, ΣW all weights
+//! and ΣT all that will have been spent, a gap of g tokens gives it (w·ΣT ÷ ΣW + g − s) ÷ e agents, no more than it has room for.
+//! The gap at which all agents are given away is found by halving.
 
 use super::scene::{ProjectRow, Scene};
 
-/// How often the level is halved: from the largest to one that is exact enough.
-const HALVINGS: u32 = 48;
+/// How often the span of gaps is halved: until it is finer than any estimate.
+const HALVINGS: u32 = 50;
+
+/// A project that could start something.
+struct Site {
+    /// (w·ΣT ÷ ΣW − s), in tokens.
+    below: i128,
+    estimate: i128,
+    most: u64,
+}
 
 /// How many tasks of each project to load; none of those that cannot start any.
 pub(super) fn limits(scene: &Scene, default_estimate: u64) -> Vec<Option<u64>> {
     let agents = scene.waiting.len() as u64;
-    let level = level(scene, default_estimate, agents);
-    let limit = |project: &ProjectRow| {
-        let likely = filled(project, level, default_estimate, agents);
+    let open = || scene.projects.iter().filter(|project| project.is_open());
+    let estimate =
+        |project: &ProjectRow| i128::from(project.learned.unwrap_or(default_estimate).max(1));
+    let weight = |project: &ProjectRow| i128::from(project.weight.thousandths());
+    let weights = open().map(weight).sum::<i128>().max(1);
+    let mean =
+        open().map(estimate).sum::<i128>() / i128::try_from(open().count().max(1)).unwrap_or(1);
+    let spent = open().map(spent).sum::<i128>() + mean * i128::from(agents);
+    let site = |project: &ProjectRow| Site {
+        below: weight(project).saturating_mul(spent) / weights - self::spent(project),
+        estimate: estimate(project),
+        most: project.headroom().min(agents),
+    };
+    let sites: Vec<Option<Site>> =
+        scene.projects.iter().map(|project| project.is_open().then(|| site(project))).collect();
+    let gap = gap(&sites, spent, agents);
+    let limit = |site: &Site| {
+        let likely = site.given(gap);
         // A quarter more, as estimates differ, and one that stands in the comparison whatever happens.
         let with_spare = likely.saturating_add(likely.div_ceil(4)).saturating_add(1);
-        project.is_open().then(|| with_spare.min(project.headroom().saturating_add(1)))
+        with_spare.min(site.most.saturating_add(1))
     };
-    scene.projects.iter().map(limit).collect()
+    sites.iter().map(|site| site.as_ref().map(limit)).collect()
 }
 
-/// The level at which all agents are given away, in tokens for a thousandth of a weight, times 2^20.
-fn level(scene: &Scene, default_estimate: u64, agents: u64) -> u128 {
-    let given = |level: u128| {
-        let open = scene.projects.iter().filter(|project| project.is_open());
-        open.map(|project| filled(project, level, default_estimate, agents)).sum::<u64>()
-    };
-    let (mut low, mut high) = (0, highest(scene, default_estimate, agents));
+/// The gap at which all agents are given away, or all that can be.
+fn gap(sites: &[Option<Site>], spent: i128, agents: u64) -> i128 {
+    let given =
+        |gap: i128| sites.iter().flatten().map(|site| site.given(gap)).fold(0, u64::saturating_add);
+    let largest = sites.iter().flatten().map(|site| site.estimate).max().unwrap_or(0);
+    let widest = spent.saturating_add(largest.saturating_mul(agents.into()));
+    let (mut low, mut high) = (-widest, widest);
     for _ in 0..HALVINGS {
         let middle = low + (high - low) / 2;
         if given(middle) < agents {
@@ -41,25 +64,15 @@ fn level(scene: &Scene, default_estimate: u64, agents: u64) -> u128 {
     high
 }
 
-/// A level that gives away everything that can be.
-fn highest(scene: &Scene, default_estimate: u64, agents: u64) -> u128 {
-    let of = |project: &ProjectRow| {
-        let estimate = u128::from(project.learned.unwrap_or(default_estimate)) + 1;
-        let all = spent(project) + estimate * u128::from(agents);
-        (all << 20) / u128::from(project.weight.thousandths()) + 1
-    };
-    scene.projects.iter().map(of).max().unwrap_or(0)
+impl Site {
+    /// How many agents it has been given when it has risen to this gap.
+    fn given(&self, gap: i128) -> u64 {
+        let rise = (self.below + gap).max(0);
+        let agents = (rise + self.estimate - 1) / self.estimate;
+        u64::try_from(agents).unwrap_or(u64::MAX).min(self.most)
+    }
 }
 
-/// How many agents a project has been given at this level.
-fn filled(project: &ProjectRow, level: u128, default_estimate: u64, agents: u64) -> u64 {
-    let estimate = u128::from(project.learned.unwrap_or(default_estimate).max(1));
-    let weight = u128::from(project.weight.thousandths());
-    let raised = (level.saturating_mul(weight) >> 20).saturating_sub(spent(project));
-    let given = u64::try_from(raised.div_ceil(estimate)).unwrap_or(u64::MAX);
-    given.min(project.headroom()).min(agents)
-}
-
-fn spent(project: &ProjectRow) -> u128 {
-    u128::from(project.used) + u128::from(project.reserved) + u128::from(project.baseline)
+fn spent(project: &ProjectRow) -> i128 {
+    i128::from(project.used) + i128::from(project.reserved) + i128::from(project.baseline)
 }

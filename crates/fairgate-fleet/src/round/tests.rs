@@ -489,7 +489,7 @@ fn worked_ns() -> u64 {
     threads.map(|thread| of(thread.unwrap().path())).sum()
 }
 
-/// How much work a round for 200 agents is, in a database file, and how long the shortest took, in microseconds.
+/// How much work a round for 200 agents is at least, in a database file, and how long it takes at least, in microseconds.
 async fn round_us(projects: i64) -> (u64, u128) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
@@ -511,8 +511,8 @@ async fn round_us(projects: i64) -> (u64, u128) {
         .await;
         w.run("UPDATE fleet_workspaces SET task = NULL", &[]).await;
     }
-    works.sort_unstable();
-    (works[works.len() / 2], times.into_iter().min().unwrap())
+    // What else the machine does only ever adds to it.
+    (works.into_iter().min().unwrap(), times.into_iter().min().unwrap())
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ pub(super) fn explain(
     let expected = project.learned.unwrap_or(context.rules.default_estimate);
     let estimate = subject.estimate.unwrap_or(expected);
     if !project.is_active {
-        return Ok(inactive(tx, subject)?);
+        return inactive(tx, subject);
     }
     if let Some(said) = over_budget(tx, context, project, estimate)? {
         return Ok(said);

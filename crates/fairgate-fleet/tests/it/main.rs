@@ -6,6 +6,7 @@ mod claims;
 mod graphs;
 mod logs;
 mod people;
+mod rounds;
 #[allow(dead_code, reason = "the store's tests need more of it")]
 #[path = "../../../fairgate-store/tests/it/server.rs"]
 mod server;

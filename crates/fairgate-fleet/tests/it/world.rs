@@ -29,6 +29,8 @@ impl Clock for Hands {
 }
 
 pub(crate) struct World {
+    kind: Kind,
+    url: String,
     pub(crate) fleet: Fleet,
     pub(crate) store: Store,
     clock: Arc<Hands>,
@@ -98,7 +100,7 @@ impl World {
         let clock = Arc::new(Hands(AtomicI64::new(START)));
         let options = FleetOptions { log_bytes_max: 1000, ..FleetOptions::default() };
         let fleet = Fleet::new(store.clone(), clock.clone(), options);
-        let world = Self { fleet, store, clock, _spool: spool };
+        let world = Self { kind, url, fleet, store, clock, _spool: spool };
         for (id, tenant) in [("p", "t"), ("q", "t"), ("r", "u")] {
             world.add_project(project(id, tenant)).await.unwrap();
         }
@@ -107,6 +109,16 @@ impl World {
             world.fleet.add_agent("admin", agent).await.unwrap();
         }
         world
+    }
+
+    /// The store of another process: another one on PostgreSQL, the same on SQLite, which one process has to itself.
+    pub(crate) async fn another_store(&self) -> Store {
+        if matches!(self.kind, Kind::Sqlite) {
+            return self.store.clone();
+        }
+        let spool = Some(self._spool.path().join("another"));
+        let options = StoreOptions { spool, ..StoreOptions::default() };
+        Store::open(&self.url, options).await.unwrap().0
     }
 
     /// Makes a project, whatever its view comes to.
