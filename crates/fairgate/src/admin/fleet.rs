@@ -71,7 +71,7 @@ fn at(moment: UnixMicros) -> String {
 /// `2h`, `7d`.
 fn ahead(text: &str, now: UnixMicros) -> Option<UnixMicros> {
     let typed = moment::parse_typed(text, now)?;
-    let is_span = text.ends_with(|unit| matches!(unit, 's' | 'm' | 'h' | 'd' | 'w'));
+    let is_span = text.ends_with(['s', 'm', 'h', 'd', 'w']);
     Some(if is_span { UnixMicros(now.0.saturating_add(now.0 - typed.0)) } else { typed })
 }
 
