@@ -234,7 +234,12 @@ pub(crate) fn agent(id: &str) -> AgentId {
 /// The field that an error is about.
 pub(crate) fn field<T: std::fmt::Debug>(result: Result<T, FleetError>) -> String {
     match result {
-        Err(FleetError::Invalid { field, .. } | FleetError::Unknown { field, .. }) => field,
+        Err(
+            FleetError::Invalid { field, .. }
+            | FleetError::Unknown { field, .. }
+            | FleetError::Archived { field, .. },
+        ) => field,
+        Err(FleetError::Passed { field, .. }) => field.to_owned(),
         other => panic!("expected an invalid field: {other:?}"),
     }
 }

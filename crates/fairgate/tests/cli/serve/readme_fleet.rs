@@ -76,7 +76,9 @@ fn the_fleet_of_the_readme_converges() {
         assert!(start.elapsed() < Duration::from_secs(90), "{shares:?} of {used} tokens");
         std::thread::sleep(Duration::from_millis(100));
     };
-    assert_eq!(shares.0 + shares.1, 1_000_000, "all tokens are the two projects'");
+    // Each is rounded down.
+    let both = shares.0 + shares.1;
+    assert!((999_998..=1_000_000).contains(&both), "all tokens are the two projects': {shares:?}");
     drop(group);
     shell.wait().expect("it ends");
 }
