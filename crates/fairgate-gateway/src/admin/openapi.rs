@@ -83,6 +83,7 @@ pub(super) async fn serve() -> impl IntoResponse {
 
 /// Adds what is the same everywhere, and would be forgotten somewhere.
 fn complete(document: &mut Value) {
+    close_variants(document);
     document["components"]["securitySchemes"] = json!({
         "admin": {"type": "http", "scheme": "bearer", "description": "The admin token"},
         "tenant": {"type": "http", "scheme": "bearer", "description": "A tenant's key"},
@@ -102,6 +103,14 @@ fn complete(document: &mut Value) {
             add_refusals(operation, &statuses);
             spell_moments(operation);
         }
+    }
+}
+
+/// The kinds of an action take no other fields than their own, which is not said of them otherwise.
+fn close_variants(document: &mut Value) {
+    let kinds = document.pointer_mut("/components/schemas/TaskAction/oneOf");
+    for kind in kinds.and_then(Value::as_array_mut).into_iter().flatten() {
+        kind["additionalProperties"] = false.into();
     }
 }
 
