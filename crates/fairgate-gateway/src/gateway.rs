@@ -275,6 +275,8 @@ impl Gateway {
     async fn drain_unboxed(&self, grace: Duration) -> Drained {
         let deadline = Instant::now() + grace;
         self.app.phase.advance(Stage::Draining);
+        // Nobody is given a task by a gateway that is about to be gone.
+        self.app.fleet.stop();
         let pools = self.app.pools.all();
         // What is cut off at the deadline must still reach its gate.
         let gates = join_all(pools.iter().map(|pool| pool.gate.drain(grace + LAST_WAIT)));
