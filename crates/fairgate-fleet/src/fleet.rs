@@ -245,6 +245,18 @@ impl Fleet {
         self.look(move |tx, call| tasks::view(tx, call, &id))
     }
 
+    /// A task as a list shows it.
+    pub fn task_line<'a>(&'a self, id: &'a str) -> Answer<'a, TaskLine> {
+        let id = id.to_owned();
+        self.look(move |tx, call| tasks::one(tx, call, &id))
+    }
+
+    /// The task that an agent holds.
+    pub fn held_by<'a>(&'a self, agent: &'a AgentId) -> Answer<'a, Option<TaskLine>> {
+        let agent = agent.id.clone();
+        self.look(move |tx, call| Ok(tasks::held_by(tx, call, &agent)?))
+    }
+
     /// Changes a task that no agent holds.
     pub fn patch_task<'a>(
         &'a self,

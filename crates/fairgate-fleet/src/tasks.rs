@@ -105,6 +105,25 @@ pub(crate) fn list(
     Ok(tx.list(&sql, &values, |row| line(row, call.options.default_estimate))?)
 }
 
+/// A task as a list shows it.
+pub(crate) fn one(tx: &mut dyn Transaction, call: &Call, id: &str) -> Result<TaskLine, FleetError> {
+    let sql = format!("SELECT {LINE} {FROM} WHERE t.id = $1");
+    let found = tx.first(&sql, &[id.into()], |row| line(row, call.options.default_estimate))?;
+    found.ok_or_else(|| not_found("task", id))
+}
+
+/// The task that an agent holds.
+pub(crate) fn held_by(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    agent: &str,
+) -> Result<Option<TaskLine>, StoreError> {
+    let sql = format!(
+        "SELECT {LINE} {FROM} WHERE t.agent = $1 AND t.state IN ('ASSIGNED', 'IN_PROGRESS')"
+    );
+    tx.first(&sql, &[agent.into()], |row| line(row, call.options.default_estimate))
+}
+
 pub(crate) fn view(
     tx: &mut dyn Transaction,
     call: &Call,

@@ -8,7 +8,6 @@ use axum::response::IntoResponse;
 use fairgate_fleet::{AddedTasks, AgentId, NewTasks, ProjectView, Why};
 use http::StatusCode;
 
-use super::TASKS_BYTES_MAX;
 use super::tasks::added;
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
@@ -17,18 +16,19 @@ use crate::admin::body::Body;
 use crate::admin::path::TaskNamed;
 use crate::app::App;
 
+/// The largest body with tasks in it that an agent sends, in bytes.
+const TASKS_BYTES_MAX: usize = 4 << 20;
+
 /// The project of the task that an agent holds.
 async fn project_of(app: &App, agent: &AgentId) -> Result<String, ApiError> {
-    let agents = app.fleet.agents().await?;
-    let held = agents.into_iter().find(|view| view.id == agent.id).and_then(|view| view.task);
-    let Some(held) = held else {
+    let Some(held) = app.fleet.held_by(agent).await? else {
         let message = format!(
             "agent {:?} holds no task, and only a task gives it a project: claim one first",
             agent.id
         );
         return Err(ApiError::new(StatusCode::CONFLICT, "no_task", message));
     };
-    Ok(app.fleet.task(&held).await?.line.project)
+    Ok(held.project)
 }
 
 /// Makes tasks in the project whose task the agent holds, all or none.
@@ -39,7 +39,7 @@ async fn project_of(app: &App, agent: &AgentId) -> Result<String, ApiError> {
         (status = 200, description = "What would be made: a dry run", body = AddedTasks),
         (status = 201, description = "The new tasks", body = AddedTasks),
         (status = 409, description = "It holds no task (`no_task`), or there is another task of that name", body = ErrorBody),
-        (status = 413, description = "The body is larger than 16 MiB", body = ErrorBody),
+        (status = 413, description = "The body is larger than 4 MiB", body = ErrorBody),
         (status = 422, description = "A field has a value that it may not have, a task is of another project, or tasks would wait for each other (`cycle`)", body = ErrorBody),
     ),
 )]
@@ -72,7 +72,7 @@ pub(in crate::admin) async fn why(
     TaskNamed(task): TaskNamed,
 ) -> Result<Json<Why>, ApiError> {
     let project = project_of(&app, &agent).await?;
-    if app.fleet.task(&task).await?.line.project != project {
+    if app.fleet.task_line(&task).await?.project != project {
         return Err(ApiError::not_found("task", &task));
     }
     Ok(Json(app.fleet.why(&task).await?))
