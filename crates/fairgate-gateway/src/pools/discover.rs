@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use fairgate_config::DiscoverConfig;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::app::App;
 
@@ -23,6 +23,10 @@ const REVIEW_EVERY: Duration = Duration::from_secs(1);
 /// How many answers in a row an address must be missing from before its worker is drained: one may come from a server that is
 /// behind.
 const MISSES_MAX: u32 = 2;
+/// How long an answer is waited for. The system's resolver may wait for minutes for servers that are gone.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The most addresses that one name may have: each becomes a worker with connections and a part of the prefix index.
+const ADDRESSES_MAX: usize = 1024;
 const UNKNOWN: &str = "a name could not be looked up; the workers that were found last stay";
 const REFUSED: &str = "workers that were found cannot be put to use";
 
@@ -73,6 +77,19 @@ impl Known {
     }
 }
 
+/// The answer, if it comes in time and is not too long to be meant.
+async fn usable(answer: Answer<'_>) -> io::Result<BTreeSet<IpAddr>> {
+    let found = timeout(ANSWER_WITHIN, answer).await.unwrap_or_else(|_| {
+        let late = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, late))
+    })?;
+    if found.len() > ADDRESSES_MAX {
+        let many = format!("{} addresses, and {ADDRESSES_MAX} are allowed", found.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, many));
+    }
+    Ok(found)
+}
+
 /// Looks names up, for ever.
 pub(crate) async fn follow_names(app: Arc<App>) {
     let mut names: BTreeMap<String, Name> = BTreeMap::new();
@@ -86,7 +103,7 @@ pub(crate) async fn follow_names(app: Arc<App>) {
             name.due = now + name.config.every;
             let (app, upstream, dns) = (app.clone(), upstream.clone(), name.config.dns.clone());
             asked.spawn(async move {
-                let answer = app.pools.resolver().addresses(&dns).await;
+                let answer = usable(app.pools.resolver().addresses(&dns)).await;
                 (upstream, dns, answer)
             });
         }
@@ -170,5 +187,19 @@ mod tests {
         assert_eq!(known.after(&set(&[2])), set(&[2]));
         assert_eq!(known.after(&set(&[])), set(&[2]));
         assert_eq!(known.after(&set(&[])), set(&[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_comes_or_has_too_many_addresses_is_none() {
+        let silence: Answer<'_> = Box::pin(std::future::pending());
+        let late = usable(silence).await.map_err(|error| error.to_string());
+        assert_eq!(late, Err("no answer within 10 s".to_owned()));
+
+        let addresses = |count: u32| -> Answer<'_> {
+            Box::pin(async move { Ok((0..count).map(|n| IpAddr::from(n.to_be_bytes())).collect()) })
+        };
+        let many = usable(addresses(1025)).await.map_err(|error| error.to_string());
+        assert_eq!(many, Err("1025 addresses, and 1024 are allowed".to_owned()));
+        assert_eq!(usable(addresses(1024)).await.map(|found| found.len()).ok(), Some(1024));
     }
 }
