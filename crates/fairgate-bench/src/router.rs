@@ -6,6 +6,7 @@
 mod classes;
 mod drive;
 mod picture;
+mod placement;
 mod stage;
 mod workload;
 
@@ -19,8 +20,9 @@ use clap::Args;
 use crate::gateway::columns;
 use crate::machine;
 use drive::Seen;
+use placement::Rule;
 use stage::{Router, Stage};
-use workload::Workload;
+use workload::{Kind, Workload};
 
 /// What a run measures and with which programs.
 #[derive(Args)]
@@ -46,6 +48,9 @@ pub(crate) struct Options {
     /// Where to write the picture.
     #[arg(long, default_value = "bench-router.svg")]
     svg: PathBuf,
+    /// Only place the conversations in virtual time, by each rule of placement.
+    #[arg(long, requires = "trace")]
+    rules_only: bool,
     /// Only print: succeed where a bar fails.
     #[arg(long)]
     no_bars: bool,
@@ -75,6 +80,10 @@ async fn measure(options: &Options) -> Result<ExitCode> {
     let mut workloads = Vec::new();
     if let Some(trace) = &options.trace {
         workloads.push(Workload::conversations(trace, time)?);
+    }
+    if options.rules_only {
+        print_rules(options, &workloads);
+        return Ok(ExitCode::SUCCESS);
     }
     workloads.push(Workload::agents(time));
     let mut runs = Vec::new();
@@ -106,6 +115,7 @@ async fn measure(options: &Options) -> Result<ExitCode> {
     let mut bars = bars(&runs)?;
     bars.push(class_bar(charged));
     print_tables(options, &runs, &bars);
+    print_rules(options, &workloads);
     std::fs::write(&options.svg, picture::svg(&runs))
         .with_context(|| options.svg.display().to_string())?;
     let failed = bars.iter().filter(|bar| !bar.holds).count();
@@ -203,4 +213,30 @@ fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
     println!("Measured {}; {} s each, in turn.\n", machine::describe(), options.seconds);
     println!("{}", columns(&rows, options.markdown));
     println!("{}", columns(&told, options.markdown));
+}
+
+/// The rules of placement by themselves, where the requests do not depend on the answers.
+#[expect(clippy::print_stdout, reason = "the result")]
+fn print_rules(options: &Options, workloads: &[Workload]) {
+    let titles =
+        ["workers", "rule", "prefill saved", "first token p50", "first token p99", "imbalance"];
+    for workload in workloads {
+        let Kind::Conversations(requests) = &workload.kind else { continue };
+        let mut rows = vec![titles.map(str::to_owned)];
+        for &workers in &options.workers {
+            for rule in Rule::ALL {
+                let placed = placement::place(requests, &stage::size(workload, workers), rule);
+                rows.push([
+                    workers.to_string(),
+                    rule.name().to_owned(),
+                    format!("{:.1} %", placed.saved * 100.0),
+                    format!("{:.0} ms", placed.first_token_ms(50)),
+                    format!("{:.0} ms", placed.first_token_ms(99)),
+                    format!("{:.2}", placed.imbalance),
+                ]);
+            }
+        }
+        println!("The same {}, placed in virtual time by one rule each:\n", workload.name);
+        println!("{}", columns(&rows, options.markdown));
+    }
 }

@@ -27,7 +27,7 @@ const PANELS: [Panel; 3] = [
     Panel {
         title: "time to the first token, p99; less is better",
         value: |run| run.seen.first_token_ms(0.99),
-        text: |value| format!("{:.1} s", value / 1000.0),
+        text: |value| format!("{value:.0} ms"),
     },
     Panel {
         title: "prefill tokens of the busiest worker over the mean; 1 is best",

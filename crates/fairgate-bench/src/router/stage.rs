@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Options;
 use super::classes::CLASSES;
+use super::placement::Size;
 use super::workload::Workload;
 use crate::processes::{Program, admin, answers, free_addr, start};
 
@@ -76,8 +77,9 @@ impl Stage {
     ) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("fairgate-router-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
-        let cache_tokens = workload.distinct_tokens / CACHED_PART / workers as u64;
-        let started = (0..workers).map(|_| worker(workload, workers, cache_tokens));
+        let size = size(workload, workers);
+        let cache_tokens = size.cache_tokens;
+        let started = (0..workers).map(|_| worker(&size));
         let sims = started.collect::<Result<Vec<Sim>>>()?;
         let urls: Vec<SocketAddr> = sims.iter().map(Sim::addr).collect();
         let addr = free_addr()?;
@@ -119,18 +121,26 @@ impl Stage {
     }
 }
 
-/// A worker as fast as its part of the workload needs.
-fn worker(workload: &Workload, workers: usize, cache_tokens: u64) -> Result<Sim> {
+/// Workers as fast as their part of the workload needs.
+pub(crate) fn size(workload: &Workload, workers: usize) -> Size {
     let per_token = PREFILL_LOAD * workers as f64 / workload.tokens_per_second;
+    Size {
+        workers,
+        cache_tokens: workload.distinct_tokens / CACHED_PART / workers as u64,
+        per_token: Duration::from_secs_f64(per_token),
+    }
+}
+
+fn worker(size: &Size) -> Result<Sim> {
     let options = SimOptions {
         models: vec!["bench".to_owned()],
         slots: SLOTS,
         prefill_base: Duration::ZERO,
         prefill_at_once: Some(1),
-        prefill_per_token: Duration::from_secs_f64(per_token),
+        prefill_per_token: size.per_token,
         decode_per_token: Duration::from_millis(4),
         output_tokens: OutputLength::exactly(20),
-        prefix_cache_blocks: usize::try_from(cache_tokens / CACHE_BLOCK_TOKENS)?,
+        prefix_cache_blocks: usize::try_from(size.cache_tokens / CACHE_BLOCK_TOKENS)?,
         ..SimOptions::default()
     };
     Ok(Sim::start(([127, 0, 0, 1], 0).into(), options)?)

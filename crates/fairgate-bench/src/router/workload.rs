@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// The tokens of one of the trace's blocks, and what they become: prompts are an eighth as long.
 const TRACE_BLOCK_TOKENS: u64 = 512;
-const BLOCK_TOKENS: u64 = 64;
+pub(crate) const BLOCK_TOKENS: u64 = 64;
 const BYTES_PER_TOKEN: usize = 4;
 /// How much faster the trace runs.
 const TRACE_SPEED: u64 = 24;
@@ -50,8 +50,8 @@ pub(crate) enum Kind {
 /// One request of the trace.
 pub(crate) struct Conversation {
     pub(crate) at: Duration,
-    tokens: u64,
-    blocks: Vec<u64>,
+    pub(crate) tokens: u64,
+    pub(crate) blocks: Vec<u64>,
 }
 
 impl Workload {
