@@ -44,6 +44,9 @@ pub(crate) struct Flaw {
 /// How many values a configuration may have, what aliases repeat counted each time.
 const NODES_MAX: usize = 100_000;
 
+/// How much text aliases may repeat in all, in bytes.
+const REPEATED_BYTES_MAX: usize = 16 << 20;
+
 /// How deep values may lie in each other. A policy of 64 nodes needs half of it.
 const DEPTH_MAX: usize = 255;
 
@@ -61,7 +64,7 @@ pub(crate) fn parse_within(
     flaws: &mut Vec<Flaw>,
 ) -> Result<Node, Flaw> {
     let (open, anchors) = (Vec::new(), BTreeMap::new());
-    let mut builder = Builder { open, root: None, anchors, nodes: 0, nodes_max };
+    let mut builder = Builder { open, root: None, anchors, nodes: 0, nodes_max, repeated_bytes: 0 };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| Flaw {
@@ -96,6 +99,7 @@ struct Builder {
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
     nodes_max: usize,
+    repeated_bytes: usize,
 }
 
 struct Open {
@@ -154,12 +158,24 @@ impl Builder {
 
     /// Puts what an alias stands for in the alias's stead. Its places stay those of the original.
     fn repeat(&mut self, node: Node, at: Place, flaws: &mut Vec<Flaw>) -> Result<(), Flaw> {
-        let (nodes, depth) = node.extent();
+        let Extent { nodes, depth, bytes } = node.extent();
         self.nodes += nodes;
+        self.count_repeated(bytes, at)?;
         if self.open.len() + depth > DEPTH_MAX {
             return Err(whole(at, format!("lies deeper than {DEPTH_MAX} values")));
         }
         self.close(node, 0, flaws)
+    }
+
+    /// What an alias stands for is kept once more for each alias, and once for itself.
+    fn count_repeated(&mut self, bytes: usize, at: Place) -> Result<(), Flaw> {
+        self.repeated_bytes = self.repeated_bytes.saturating_add(bytes);
+        if self.repeated_bytes > REPEATED_BYTES_MAX {
+            let message =
+                format!("aliases repeat more than {} MiB of text", REPEATED_BYTES_MAX >> 20);
+            return Err(whole(at, message));
+        }
+        Ok(())
     }
 
     /// Puts a value that is complete where it belongs.
@@ -170,7 +186,9 @@ impl Builder {
             return Err(whole(node.place, message));
         }
         if anchor != 0 {
-            self.nodes += node.extent().0;
+            let Extent { nodes, bytes, .. } = node.extent();
+            self.nodes += nodes;
+            self.count_repeated(bytes, node.place)?;
             self.anchors.insert(anchor, node.clone());
         }
         let path = self.path();
@@ -227,6 +245,16 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     }
 }
 
+/// How large a value is.
+struct Extent {
+    /// The values in it, itself included.
+    nodes: usize,
+    /// How many of them lie in each other.
+    depth: usize,
+    /// How much text they have.
+    bytes: usize,
+}
+
 /// The most characters of a field's name that a path repeats.
 const NAME_SHOWN: usize = 60;
 
@@ -237,17 +265,24 @@ impl Node {
         matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// The values in it, itself included, and how many of them lie in each other.
-    fn extent(&self) -> (usize, usize) {
-        let inner: Vec<&Node> = match &self.value {
-            Value::Scalar { .. } => Vec::new(),
-            Value::List(nodes) => nodes.iter().collect(),
-            Value::Map(entries) => entries.iter().map(|entry| &entry.node).collect(),
+    /// How large it is.
+    fn extent(&self) -> Extent {
+        let mut extent = Extent { nodes: 1, depth: 1, bytes: 0 };
+        let mut add = |node: &Node| {
+            let Extent { nodes, depth, bytes } = node.extent();
+            extent.nodes += nodes;
+            extent.depth = extent.depth.max(depth + 1);
+            extent.bytes += bytes;
         };
-        inner
-            .into_iter()
-            .map(Node::extent)
-            .fold((1, 1), |(nodes, depth), (n, d)| (nodes + n, depth.max(d + 1)))
+        match &self.value {
+            Value::Scalar { text, .. } => extent.bytes = text.len(),
+            Value::List(nodes) => nodes.iter().for_each(add),
+            Value::Map(entries) => {
+                entries.iter().for_each(|entry| add(&entry.node));
+                extent.bytes += entries.iter().map(|entry| entry.name.len()).sum::<usize>();
+            }
+        }
+        extent
     }
 
     /// The place of what `path` leads to, or as near to it as there is something. A field's place is its name's.
@@ -347,6 +382,12 @@ mod tests {
         let mut text = format!("a0: &a0 {}{}\n", "[".repeat(200), "]".repeat(200));
         text.push_str(&format!("a1: {}*a0{}\n", "[".repeat(60), "]".repeat(60)));
         assert!(read(&text).unwrap_err().ends_with("lies deeper than 255 values"));
+        // Few values, of which each is long.
+        let mut text = format!("- &p {}\n", "x".repeat(1 << 20));
+        text.push_str(&"- *p\n".repeat(15));
+        assert!(read(&text).is_ok());
+        text.push_str(&"- *p\n".repeat(2000));
+        assert!(read(&text).unwrap_err().ends_with("aliases repeat more than 16 MiB of text"));
         assert!(read(&"[".repeat(100_000)).is_err());
         assert!(read(&"- ".repeat(100_000)).is_err());
     }

@@ -5,11 +5,16 @@
 //! With w its weight and s what it spent, its baseline is
 //!
 //! ```text
-//!     max(0, w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
+//!     max(what is left of its last one, w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
 //! ```
 //!
-//! rounded down; 0 where nobody else is busy. It fades to 0 within one window. Projects that become busy in the same
-//! transaction are compared with those that were busy before it.
+//! rounded down. It fades to 0 within one window. What is left of the last one counts, or a project would stand lower after a
+//! moment of idleness than before it, and could take by leaving and coming back what it was not due. Projects that become
+//! busy in the same transaction are compared with those that were busy before it.
+//!
+//! A baseline lasts for a window, and so it must not rest on what is only set aside: a call may name any number of tokens as
+//! its limit, and a task any estimate, and neither may use any of it. Here a project has set aside no more than its running
+//! tasks are expected to use, as learned from those that it completed.
 
 use std::collections::BTreeMap;
 
@@ -28,25 +33,33 @@ const EDGES: &str = "\
       OR (p.status = 'ACTIVE' \
         AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))";
 
+/// What of the settings this needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) window: Window,
+    /// What a task of a project that has completed none is expected to use, in tokens.
+    pub(crate) default_estimate: u64,
+}
+
 /// Brings `busy` of these projects up to date, and sets the baseline of those that came back. Belongs at the end of every
 /// transaction that changes tasks or the status of projects.
 pub(crate) fn note(
     tx: &mut dyn Transaction,
-    window: Window,
+    terms: Terms,
     projects: &[&str],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     for some in projects.chunks(rows::ROWS_MAX) {
         let sql = format!("{EDGES} AND p.id IN ({})", rows::list(1, some.len()));
         let values: Vec<Value> = some.iter().map(|project| (*project).into()).collect();
-        turn(tx, window, &sql, &values, now)?;
+        turn(tx, terms, &sql, &values, now)?;
     }
     Ok(())
 }
 
 fn turn(
     tx: &mut dyn Transaction,
-    window: Window,
+    terms: Terms,
     edges: &str,
     values: &[Value],
     now: UnixMicros,
@@ -54,7 +67,7 @@ fn turn(
     let edges = tx.list(edges, values, |row| Ok((row.text(0)?, row.flag(1)?)))?;
     let (ended, began): (Vec<_>, Vec<_>) = edges.into_iter().partition(|(_, was_busy)| *was_busy);
     if !began.is_empty() {
-        let baselines = baselines(tx, window, began.iter().map(|(id, _)| id.as_str()), now)?;
+        let baselines = baselines(tx, terms, began.iter().map(|(id, _)| id.as_str()), now)?;
         begin(tx, &baselines, now)?;
     }
     for some in ended.chunks(rows::ROWS_MAX) {
@@ -113,29 +126,33 @@ pub(crate) fn baseline(weight: u64, spent: u64, others: impl Iterator<Item = Sta
 
 fn baselines<'a>(
     tx: &mut dyn Transaction,
-    window: Window,
+    terms: Terms,
     began: impl Iterator<Item = &'a str>,
     now: UnixMicros,
 ) -> Result<Vec<(&'a str, u64)>, StoreError> {
+    let window = terms.window;
     usage::roll(tx, window, now)?;
     let held = spent::held(tx)?;
+    let running = running(tx)?;
     let sql = format!(
-        "SELECT id, busy, status, weight, baseline, baseline_at, {} FROM fleet_projects",
+        "SELECT id, busy, status, weight, learned, baseline, baseline_at, {} FROM fleet_projects",
         Sums::COLUMNS
     );
     let all = tx.list(&sql, &[], |row| {
         let account = Account {
-            baseline: row.count(4)?,
-            baseline_at: row.moment(5)?,
-            sums: Sums::read(row, 6)?,
+            baseline: row.count(5)?,
+            baseline_at: row.moment(6)?,
+            sums: Sums::read(row, 7)?,
         };
         let competes = row.flag(1)? && row.text(2)? == "ACTIVE";
-        Ok((row.text(0)?, competes, row.count(3)?, account))
+        Ok((row.text(0)?, competes, row.count(3)?, row.count_or_null(4)?, account))
     })?;
     let mut standings = BTreeMap::new();
     let mut others = Vec::new();
-    for (id, competes, weight, account) in all {
-        let held = held.get(&id).copied().unwrap_or(0);
+    for (id, competes, weight, learned, account) in all {
+        let running = running.get(&id).copied().unwrap_or(0);
+        let expected = running.saturating_mul(learned.unwrap_or(terms.default_estimate));
+        let held = held.get(&id).copied().unwrap_or(0).min(expected);
         let spent = account.spent(window, held, now);
         let standing = Standing { weight, spent, baseline: account.baseline(window, now) };
         if competes {
@@ -144,10 +161,16 @@ fn baselines<'a>(
         standings.insert(id, standing);
     }
     let of = |id: &'a str| {
-        let standing = standings.get(id)?;
-        Some((id, baseline(standing.weight, standing.spent, others.iter().copied())))
+        let Standing { weight, spent, baseline: left } = *standings.get(id)?;
+        Some((id, baseline(weight, spent, others.iter().copied()).max(left)))
     };
     Ok(began.filter_map(of).collect())
+}
+
+/// How many tasks of each project agents hold; projects with none are not named.
+fn running(tx: &mut dyn Transaction) -> Result<BTreeMap<String, u64>, StoreError> {
+    let sql = "SELECT project, COUNT(*) FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS') GROUP BY project";
+    Ok(tx.list(sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))?.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -161,6 +184,10 @@ mod tests {
 
     fn window() -> Window {
         Window::new(Duration::from_secs(24 * 3600))
+    }
+
+    fn terms() -> Terms {
+        Terms { window: window(), default_estimate: 1_000 }
     }
 
     /// The largest whole baseline at which the project is not above any other: found by trying, without a division.
@@ -229,19 +256,97 @@ mod tests {
             usage::charge(tx, "p", 100).unwrap();
             add_task(tx, "a", "p", "IN_PROGRESS", 50);
             for (request, epoch, tokens) in [("1", 1, 30), ("2", 1, 50), ("3", 0, 7)] {
-                tx.run(
-                    "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, \
-                     project, task, epoch) VALUES ($1, 'g', 't', 'k', 'm', 0, 0, $2, 'p', 'a', $3)",
-                    &[request.into(), i64::into(tokens), i64::into(epoch)],
-                )
-                .unwrap();
+                add_call(tx, request, "a", epoch, tokens);
             }
             assert_eq!(spent::held(tx).unwrap(), BTreeMap::from([("p".to_owned(), 87)]));
-            note(tx, window(), ALL, now).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 0));
             add_task(tx, "b", "q", "READY", 0);
-            note(tx, window(), &["q", "r"], now).unwrap();
+            note(tx, terms(), &["q", "r"], now).unwrap();
             assert_eq!((project(tx, "q"), project(tx, "r")), ((true, 3 * 187), (false, 0)));
+        });
+    }
+
+    /// A call in flight under a task of `p`, which holds so much.
+    fn add_call(tx: &mut dyn Transaction, request: &str, task: &str, epoch: i64, tokens: i64) {
+        tx.run(
+            "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, project, \
+             task, epoch) VALUES ($1, 'g', 't', 'k', 'm', 0, 0, $2, 'p', $3, $4)",
+            &[request.into(), tokens.into(), task.into(), epoch.into()],
+        )
+        .unwrap();
+    }
+
+    /// What a call may use at most, or a task is said to use, is not what they use. A newcomer would pay for it for a day.
+    #[test]
+    fn nobody_joins_at_what_others_only_claim_to_use() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q", "r"] {
+                scratch::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            usage::charge(tx, "p", 100).unwrap();
+            tx.run("UPDATE fleet_projects SET learned = 40 WHERE id = 'p'", &[]).unwrap();
+            add_task(tx, "a", "p", "IN_PROGRESS", 50);
+            note(tx, terms(), ALL, now).unwrap();
+            // One token of an answer, and a limit of a million million.
+            add_call(tx, "1", "a", 1, 1_000_000_000_000);
+            add_task(tx, "b", "q", "READY", 0);
+            note(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (true, 140));
+            // A task whose estimate is a lie, of a project that never completed any: it counts as one is expected to.
+            tx.run("UPDATE fleet_projects SET learned = NULL WHERE id = 'p'", &[]).unwrap();
+            tx.run("UPDATE fleet_tasks SET reserved = 1000000000000 WHERE id = 'a'", &[]).unwrap();
+            tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'b'", &[]).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
+            add_task(tx, "c", "r", "READY", 0);
+            note(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "r"), (true, 1_100));
+        });
+    }
+
+    /// Nor does a project come back below the others because a call that it left behind may still use a lot.
+    #[test]
+    fn calls_in_flight_are_no_way_around_the_baseline() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q"] {
+                scratch::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            usage::charge(tx, "q", 500).unwrap();
+            add_task(tx, "b", "q", "READY", 0);
+            note(tx, terms(), ALL, now).unwrap();
+            add_task(tx, "a", "p", "READY", 0);
+            add_call(tx, "1", "a", 0, 1_000_000_000_000);
+            note(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 500));
+        });
+    }
+
+    /// A project that is away for a moment stands no lower when it is back than before it went.
+    #[test]
+    fn leaving_and_coming_back_sheds_nothing() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q", "r"] {
+                scratch::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            for id in ["q", "r"] {
+                usage::charge(tx, id, 1_000).unwrap();
+                add_task(tx, &format!("{id}-1"), id, "READY", 0);
+            }
+            note(tx, terms(), ALL, now).unwrap();
+            add_task(tx, "a", "p", "READY", 0);
+            note(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 1_000));
+            // It was served 600 tokens since it joined, and the others nothing: it goes last.
+            usage::charge(tx, "p", 600).unwrap();
+            let state = "UPDATE fleet_tasks SET state = $1 WHERE id = 'a'";
+            tx.run(state, &["PAUSED".into()]).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
+            tx.run(state, &["READY".into()]).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 1_000));
         });
     }
 
@@ -256,23 +361,23 @@ mod tests {
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
             // Both at once: nobody was busy before.
-            note(tx, window(), ALL, now).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
             // One that is put aside is not busy, and joins the other when it is back.
             let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
             tx.run(status, &["PAUSED".into()]).unwrap();
-            note(tx, window(), ALL, now).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (false, 0));
             tx.run(status, &["ACTIVE".into()]).unwrap();
-            note(tx, window(), ALL, now).unwrap();
+            note(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (true, 100));
             // Half a window later half of it is left, and that is what others join.
             let later = UnixMicros(now.0 + 12 * 3_600_000_000);
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
-            note(tx, window(), ALL, later).unwrap();
+            note(tx, terms(), ALL, later).unwrap();
             scratch::add_project(tx, "r", 1_000, window().bucket(later));
             add_task(tx, "c", "r", "READY", 0);
-            note(tx, window(), ALL, later).unwrap();
+            note(tx, terms(), ALL, later).unwrap();
             assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));
         });
     }

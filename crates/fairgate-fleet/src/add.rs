@@ -32,6 +32,10 @@ pub(crate) const TITLE_MAX: usize = 512;
 const MADE_TITLE_MAX: usize = 120;
 /// How many tasks a task may need.
 const NEEDS_MAX: usize = 1_000;
+/// How many the tasks of a call may need together.
+const CALL_NEEDS_MAX: usize = 50_000;
+/// How many tasks of a project may be open for agents to add to them.
+const OPEN_MAX: u64 = 10_000;
 /// How often a task may be tried again.
 const RETRIES_MAX: u32 = 1_000;
 /// How often a task is tried again where nobody says.
@@ -113,6 +117,7 @@ pub(crate) fn add(
         new(call, id, task, &found)
     });
     let fresh: Vec<New> = fresh.collect();
+    check_open(tx, call, &fresh)?;
     let added = fresh.iter().map(|new| line(call, new, &found)).collect();
     if !dry_run && !fresh.is_empty() {
         write(tx, call, &fresh)?;
@@ -135,6 +140,36 @@ fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {
             "have {bytes} bytes of prompts, and at most {PROMPTS_MAX} are allowed in one call"
         );
         return Err(invalid("tasks", problem));
+    }
+    let needs: usize = tasks.iter().map(|task| task.needs.len()).sum();
+    if needs > CALL_NEEDS_MAX {
+        let problem = format!(
+            "need {needs} tasks in all, and at most {CALL_NEEDS_MAX} are allowed in one call"
+        );
+        return Err(invalid("tasks", problem));
+    }
+    Ok(())
+}
+
+/// An agent must not fill the database with tasks that make tasks. A person may add as many as they like.
+fn check_open(tx: &mut dyn Transaction, call: &Call, fresh: &[New]) -> Result<(), FleetError> {
+    if !call.is_by_agent() {
+        return Ok(());
+    }
+    let mut added: BTreeMap<&str, u64> = BTreeMap::new();
+    for task in fresh {
+        *added.entry(&task.content.project).or_default() += 1;
+    }
+    for (project, added) in added {
+        let sql = "SELECT COUNT(*) FROM fleet_tasks WHERE project = $1 AND state NOT IN ('COMPLETED', 'FAILED')";
+        let open = tx.first(sql, &[project.into()], |row| row.count(0))?.unwrap_or(0);
+        if open.saturating_add(added) > OPEN_MAX {
+            let problem = format!(
+                "are {added} more for project {project:?}, which has {open} open ones; agents may add up to {OPEN_MAX} in \
+                 all: complete some first, or have a person add them"
+            );
+            return Err(invalid("tasks", problem));
+        }
     }
     Ok(())
 }
@@ -494,7 +529,7 @@ fn write(tx: &mut dyn Transaction, call: &Call, tasks: &[New]) -> Result<(), Fle
         call.audit(tx, "task.add", project, None, Some(&json!({ "tasks": tasks })))?;
     }
     let projects: Vec<_> = projects.into_keys().collect();
-    activity::note(tx, call.window(), &projects, call.now)?;
+    activity::note(tx, call.terms(), &projects, call.now)?;
     bump_version(tx)?;
     Ok(())
 }

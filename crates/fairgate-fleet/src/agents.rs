@@ -183,16 +183,18 @@ pub(crate) fn of_token(
     tx: &mut dyn Transaction,
     token: &str,
 ) -> Result<Option<AgentId>, FleetError> {
-    let hash = KeyHash::of(token.as_bytes()).0.to_vec();
+    let hash = KeyHash::of(token.as_bytes());
     let sql = "SELECT id, state FROM fleet_agents WHERE hash = $1";
-    let found = tx.first(sql, &[hash.into()], |row| Ok((row.text(0)?, state(&row.text(1)?)?)))?;
+    let found =
+        tx.first(sql, &[hash.0.to_vec().into()], |row| Ok((row.text(0)?, state(&row.text(1)?)?)))?;
     match found {
         None => Ok(None),
         Some((agent, AgentState::Retired)) => {
             Err(retired(&agent, "is RETIRED: its token opens nothing"))
         }
         Some((id, AgentState::Active | AgentState::Paused)) => {
-            Ok(Some(AgentId { id, seed: blake3::derive_key(SEED, token.as_bytes()) }))
+            let seed = blake3::derive_key(SEED, token.as_bytes());
+            Ok(Some(AgentId { id, seed, token: Some(hash) }))
         }
     }
 }

@@ -6,6 +6,7 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use serde_json::Value as Json;
 
+use crate::activity::Terms;
 use crate::error::FleetError;
 use crate::fleet::FleetOptions;
 use crate::usage::Window;
@@ -22,6 +23,15 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn window(&self) -> Window {
         Window::new(self.options.window)
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { window: self.window(), default_estimate: self.options.default_estimate }
+    }
+
+    /// Whether an agent asks for it.
+    pub(crate) fn is_by_agent(&self) -> bool {
+        self.actor.starts_with("agent:")
     }
 
     /// Writes an entry of the audit trail.

@@ -1,5 +1,6 @@
 //! The handle that shells call. Each call is one transaction.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,8 @@ use crate::claims::Named;
 use crate::dispatch::Dispatch;
 use crate::error::FleetError;
 use crate::model::*;
-use crate::{actions, add, agents, claims, logs, projects, tasks, view, why, workspaces};
+use crate::why::ForWhom;
+use crate::{actions, add, agents, calls, claims, logs, projects, tasks, view, why, workspaces};
 
 /// What a call of [`Fleet`] returns: a future, boxed, so that it is compiled once, in this crate.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
@@ -105,6 +107,9 @@ pub struct AgentId {
     pub id: String,
     /// What its task keys are made from: derived from its token, which is kept nowhere.
     pub seed: [u8; 32],
+    /// The hash of the token that it has shown: it is given no task once it has another token. Absent where somebody else
+    /// answers for who it is.
+    pub token: Option<KeyHash>,
 }
 
 impl Fleet {
@@ -229,7 +234,10 @@ impl Fleet {
     /// Makes tasks, all or none.
     pub fn add_tasks<'a>(&'a self, actor: &'a str, tasks: NewTasks) -> Answer<'a, AddedTasks> {
         match tasks.dry_run {
-            true => self.look(move |tx, call| add::add(tx, call, tasks)),
+            true => {
+                let call = self.call(actor.to_owned());
+                self.inner.store.inspect(move |tx| add::add(tx, &call(), tasks))
+            }
             false => self.change(actor.to_owned(), move |tx, call| add::add(tx, call, tasks)),
         }
     }
@@ -281,8 +289,18 @@ impl Fleet {
 
     /// Why a task stands where it does.
     pub fn why<'a>(&'a self, id: &'a str) -> Answer<'a, Why> {
+        self.why_for(id, ForWhom::Everything)
+    }
+
+    /// Why a task stands where it does, for somebody who may see what belongs to the task's tenant: no project or task of
+    /// another tenant is named.
+    pub fn why_within_tenant<'a>(&'a self, id: &'a str) -> Answer<'a, Why> {
+        self.why_for(id, ForWhom::ItsTenant)
+    }
+
+    fn why_for<'a>(&'a self, id: &'a str, for_whom: ForWhom) -> Answer<'a, Why> {
         let (id, waiting) = (id.to_owned(), self.inner.dispatch.waiters.names());
-        self.look(move |tx, call| why::of(tx, call, &id, &waiting))
+        self.look(move |tx, call| why::of(tx, call, &id, &waiting, for_whom))
     }
 
     /// What a task's command printed, from a byte on; of its last claim where none is named.
@@ -388,6 +406,14 @@ impl Fleet {
         })
     }
 
+    /// Removes what the commands of some tasks printed that ended before a moment; says of how many tasks, 0 where there are
+    /// no more.
+    pub fn forget_logs(&self, before: UnixMicros) -> Answer<'_, u64> {
+        self.transact(Keep::ThroughKill, "fleet".to_owned(), move |tx, _| {
+            Ok(logs::forget(tx, before)?)
+        })
+    }
+
     /// Ends a task well. Saying it twice is no error.
     pub fn complete<'a>(
         &'a self,
@@ -439,6 +465,12 @@ impl Fleet {
     /// Whose a task key is, where its claim is in force.
     pub fn task_key<'a>(&'a self, hash: KeyHash) -> Answer<'a, Option<TaskKey>> {
         self.look(move |tx, _| Ok(agents::of_task_key(tx, hash)?))
+    }
+
+    /// The tasks that these requests to models are made for, by request; those that are made for none, or are over, are left
+    /// out.
+    pub fn tasks_of_calls(&self, requests: Vec<String>) -> Answer<'_, HashMap<String, String>> {
+        self.look(move |tx, _| Ok(calls::tasks_of(tx, &requests)?))
     }
 
     /// The rounds so far that had agents to serve.

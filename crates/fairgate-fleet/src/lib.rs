@@ -10,6 +10,7 @@ mod activity;
 mod add;
 mod agents;
 mod call;
+mod calls;
 mod claims;
 mod counted;
 mod dispatch;

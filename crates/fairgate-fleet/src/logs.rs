@@ -1,10 +1,12 @@
 //! What tasks' commands print, kept in pieces: bounded for each claim, the oldest pieces go first.
 
+use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 
 use crate::call::Call;
 use crate::claims::Named;
 use crate::error::FleetError;
+use crate::json_rows;
 use crate::model::LogPage;
 use crate::step;
 use crate::text::{invalid, unknown};
@@ -15,10 +17,14 @@ const APPEND_MAX: usize = 256 << 10;
 const PIECE: usize = 32 << 10;
 /// How many pieces a full log has at least, so that a little of it goes at a time.
 const PIECES: u64 = 8;
+/// A piece counts as at least this part of what is kept: bytes with gaps between them are few rows, however small.
+const PART_MIN: u64 = 64;
 /// How many bytes a page shows.
 const PAGE: usize = 256 << 10;
 /// Of how many claims of a task the logs are kept.
 const CLAIMS: i64 = 4;
+/// Of how many tasks the logs are removed at a time.
+const FORGOTTEN: i64 = 50;
 
 /// Whose log it is.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +154,7 @@ fn drop_oldest(
 ) -> Result<(), StoreError> {
     let mut kept = 0;
     let fits = |piece: &&Piece| {
-        kept += piece.length;
+        kept += piece.length.max(most / PART_MIN);
         kept <= most
     };
     let oldest = pieces.iter().rev().take_while(fits).last();
@@ -159,6 +165,23 @@ fn drop_oldest(
         )?;
     }
     Ok(())
+}
+
+/// Removes the logs of some tasks that ended before a moment; says of how many. Few at a time, so that nobody waits long.
+pub(crate) fn forget(tx: &mut dyn Transaction, before: UnixMicros) -> Result<u64, StoreError> {
+    let tasks = tx.list(
+        "SELECT t.id FROM fleet_tasks t WHERE t.ended_at < $1 \
+         AND EXISTS (SELECT 1 FROM fleet_logs l WHERE l.task = t.id) LIMIT $2",
+        &[before.into(), FORGOTTEN.into()],
+        |row| row.text(0),
+    )?;
+    if tasks.is_empty() {
+        return Ok(0);
+    }
+    let texts = json_rows::texts(tx.database(), 1);
+    let names = json_rows::names(tasks.iter().map(String::as_str));
+    tx.run(&format!("DELETE FROM fleet_logs WHERE task IN {texts}"), &[names])?;
+    Ok(tasks.len() as u64)
 }
 
 /// What a claim's command printed, from a byte on; of the last claim where none is named. A page ends where bytes are

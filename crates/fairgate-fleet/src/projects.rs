@@ -152,7 +152,7 @@ pub(crate) fn patch(
         &values,
     )?;
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
-    activity::note(tx, call.window(), &[id], call.now)?;
+    activity::note(tx, call.terms(), &[id], call.now)?;
     bump_version(tx)?;
     Ok(())
 }

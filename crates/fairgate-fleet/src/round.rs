@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use fairgate_journal::schedule::Round;
 use fairgate_money::UnixMicros;
-use fairgate_store::{StoreError, Transaction};
+use fairgate_store::{KeyHash, StoreError, Transaction};
 
+use crate::activity::Terms;
 use crate::fleet::FleetOptions;
 use crate::model::Claim;
 use crate::state::AgentState;
@@ -56,6 +57,10 @@ impl Rules {
         }
     }
 
+    fn terms(&self) -> Terms {
+        Terms { window: self.window, default_estimate: self.default_estimate }
+    }
+
     fn lease_end(&self, now: UnixMicros) -> UnixMicros {
         retry::later(now, self.lease)
     }
@@ -71,6 +76,8 @@ impl Rules {
 pub(crate) struct Asker {
     pub(crate) agent: String,
     pub(crate) seed: [u8; 32],
+    /// The hash of the token that it has shown, where it has.
+    pub(crate) token: Option<KeyHash>,
 }
 
 impl Asker {
@@ -157,6 +164,8 @@ fn serve(
                 outcome.replies[place] =
                     Some(asker.refused(agent.state, format!("is {}", agent.state)));
             }
+            // Its token was rotated while it waited: it finds out when it asks again.
+            Some(agent) if asker.token.is_some_and(|token| token.0 != *agent.hash) => {}
             Some(agent) => match holding.get(asker.agent.as_str()) {
                 Some(task) => again.push((place, *task)),
                 None => {
@@ -212,6 +221,8 @@ struct AgentRow {
     kind: String,
     state: AgentState,
     reports: bool,
+    /// Of its token.
+    hash: Vec<u8>,
 }
 
 /// The agents that ask, by name; notes that they are alive.
@@ -222,14 +233,15 @@ fn agents(
 ) -> Result<HashMap<String, AgentRow>, StoreError> {
     let names = json_rows::texts(tx.database(), 2);
     let sql = format!(
-        "UPDATE fleet_agents SET last_seen = $1 WHERE id IN {names} RETURNING id, kind, state, reports"
+        "UPDATE fleet_agents SET last_seen = $1 WHERE id IN {names} RETURNING id, kind, state, reports, hash"
     );
     let values = [now.into(), json_rows::names(askers.iter().map(|it| it.agent.as_str()))];
     let rows = tx.list(&sql, &values, |row| {
         let word = row.text(2)?;
         let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
         let state = AgentState::from_word(&word).ok_or_else(unknown)?;
-        Ok((row.text(0)?, AgentRow { kind: row.text(1)?, state, reports: row.flag(3)? }))
+        let (kind, reports, hash) = (row.text(1)?, row.flag(3)?, row.bytes(4)?);
+        Ok((row.text(0)?, AgentRow { kind, state, reports, hash }))
     })?;
     Ok(rows.into_iter().collect())
 }

@@ -121,7 +121,7 @@ pub(crate) fn go(
     projects.sort_unstable();
     projects.dedup();
     let projects: Vec<_> = projects.iter().map(String::as_str).collect();
-    activity::note(tx, call.window(), &projects, call.now)?;
+    activity::note(tx, call.terms(), &projects, call.now)?;
     bump_version(tx)?;
     Ok(())
 }

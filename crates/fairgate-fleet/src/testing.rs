@@ -281,7 +281,8 @@ impl World {
 }
 
 pub(crate) fn asker(agent: &str) -> Asker {
-    Asker { agent: agent.to_owned(), seed: *blake3::hash(agent.as_bytes()).as_bytes() }
+    let seed = *blake3::hash(agent.as_bytes()).as_bytes();
+    Asker { agent: agent.to_owned(), seed, token: None }
 }
 
 pub(crate) fn claim_of(reply: Option<&Reply>) -> Option<&Claim> {

@@ -66,7 +66,7 @@ impl Waiters {
         let (reply, answer) = oneshot::channel();
         let number = state.next_number;
         state.next_number += 1;
-        let asker = Asker { agent: agent.id.clone(), seed: agent.seed };
+        let asker = Asker { agent: agent.id.clone(), seed: agent.seed, token: agent.token };
         let waiter = Waiter { number, asker, until, reply, was_served: false, is_in_round: false };
         state.waiting.push(waiter);
         Ok((number, answer))
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn agent(id: &str) -> AgentId {
-        AgentId { id: id.to_owned(), seed: [0; 32] }
+        AgentId { id: id.to_owned(), seed: [0; 32], token: None }
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ mod ready;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{Columns, Database, StoreError, Transaction};
@@ -27,6 +27,15 @@ const REPEATED: usize = 300;
 /// The name of the agent that is assumed to come next.
 const NEXT: &str = "(the next agent)";
 
+/// Who is told why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForWhom {
+    /// Somebody who may see everything.
+    Everything,
+    /// Somebody who may see what belongs to the task's own tenant: others' projects and tasks are not named.
+    ItsTenant,
+}
+
 /// What explaining needs to know about the rest of the fleet.
 pub(crate) struct Context {
     pub(super) now: UnixMicros,
@@ -36,6 +45,8 @@ pub(crate) struct Context {
     /// What would become of the first ready tasks then.
     turns: HashMap<Box<str>, ready::Turn>,
     held: Vec<HeldTask>,
+    /// The projects that may be named; all where absent.
+    named: Option<HashSet<String>>,
     /// The agents that may take tasks: name, type, whether one waits, in this process.
     agents: Vec<(String, String, bool)>,
 }
@@ -57,7 +68,24 @@ impl Context {
             (agent.id, agent.kind, is_waiting)
         });
         let (now, turns, agents) = (call.now, ready::turns(&scene), agents.collect());
-        Ok(Self { now, rules, scene, turns, held, agents })
+        Ok(Self { now, rules, scene, turns, held, named: None, agents })
+    }
+
+    /// For somebody who may see only what belongs to the tenant of this project.
+    fn within_tenant_of(
+        mut self,
+        tx: &mut dyn Transaction,
+        project: &str,
+    ) -> Result<Self, StoreError> {
+        let sql = "SELECT id FROM fleet_projects WHERE tenant = (SELECT tenant FROM fleet_projects WHERE id = $1)";
+        let named = tx.list(sql, &[project.into()], |row| row.text(0))?;
+        self.named = Some(named.into_iter().collect());
+        Ok(self)
+    }
+
+    /// Whether a project and its tasks may be named.
+    fn may_name(&self, project: &str) -> bool {
+        self.named.as_ref().is_none_or(|named| named.contains(project))
     }
 
     /// How many agents work, and how many wait.
@@ -126,6 +154,7 @@ pub(crate) fn of(
     call: &Call,
     id: &str,
     waiting: &[String],
+    for_whom: ForWhom,
 ) -> Result<Why, FleetError> {
     let found = tx.first(
         &format!("SELECT {COLUMNS} FROM fleet_tasks t WHERE t.id = $1"),
@@ -133,7 +162,10 @@ pub(crate) fn of(
         subject,
     )?;
     let subject = found.ok_or_else(|| not_found("task", id))?;
-    let context = Context::load(tx, call, waiting)?;
+    let mut context = Context::load(tx, call, waiting)?;
+    if for_whom == ForWhom::ItsTenant {
+        context = context.within_tenant_of(tx, &subject.project)?;
+    }
     Ok(explain(tx, &context, &subject)?)
 }
 
@@ -218,7 +250,7 @@ fn because(subject: &Subject) -> String {
 }
 
 fn repeated(text: &str) -> String {
-    text::cut(text.trim_end_matches('.'), REPEATED).replace(['\n', '\r'], " ")
+    text::cut(text.trim_end_matches('.'), REPEATED).replace(char::is_control, " ")
 }
 
 fn needs(

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::output::Output;
 use crate::table::{Cell, Table};
-use crate::words::Span;
+use crate::words::{Span, one_line};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
@@ -96,10 +96,11 @@ pub(crate) fn escaped(text: &str) -> String {
 fn text(value: &Value, field: &str) -> String {
     match value.get(field) {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        // Models, sessions and questions are texts of callers' own.
+        Some(Value::String(text)) => one_line(text),
         Some(Value::Array(items)) => {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
-            if items.is_empty() { "-".to_owned() } else { items.join(",") }
+            if items.is_empty() { "-".to_owned() } else { one_line(&items.join(",")) }
         }
         Some(other) => other.to_string(),
     }
@@ -145,6 +146,13 @@ fn all(client: &client::Client, path: &str) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_callers_wrote_cannot_play_with_the_terminal() {
+        let row = serde_json::json!({"model": "m\x1b[2J", "taints": ["a\x07", "b"], "cost": 5});
+        let fields = ["model", "taints", "cost", "none"].map(|field| text(&row, field));
+        assert_eq!(fields, ["m\\u{1b}[2J", "a\\u{7},b", "5", "-"]);
+    }
 
     #[test]
     fn names_go_through_a_path_as_they_are() {

@@ -25,6 +25,7 @@ use tokio::time::sleep;
 pub(crate) use guard::{GuardArgs, run as run_guard};
 
 use crate::agent_api::{AgentApi, AgentArgs, Backoff, CallError, Lease, Say};
+use crate::words::one_line;
 use stop::Stop;
 use task::{Verdict, Work};
 
@@ -82,7 +83,8 @@ pub(crate) fn run(args: &AgentRunArgs) -> Result<()> {
 
 async fn claims(args: &AgentRunArgs) -> Result<()> {
     let say: Say = Arc::new(|text: &str| {
-        let _ = writeln!(io::stderr(), "fairgate: {text}");
+        // It may repeat what somebody else wrote.
+        let _ = writeln!(io::stderr(), "fairgate: {}", one_line(text));
     });
     let work = Work {
         api: Arc::new(AgentApi::new(&args.agent)?),

@@ -16,6 +16,7 @@ use rmcp::ServiceExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent_api::{AgentApi, AgentArgs, Say};
+use crate::words::one_line;
 use desk::{Desk, last_release};
 use server::FleetTools;
 
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &McpArgs) -> Result<()> {
 
 async fn serve(args: &McpArgs) -> Result<()> {
     let say: Say = Arc::new(|text: &str| {
-        let _ = writeln!(io::stderr(), "fairgate: {text}");
+        // It may repeat what somebody else wrote.
+        let _ = writeln!(io::stderr(), "fairgate: {}", one_line(text));
     });
     let desk = Arc::new(Desk::new(Arc::new(AgentApi::new(&args.agent)?), say.clone()));
     let mut terminate = signal(SignalKind::terminate())?;

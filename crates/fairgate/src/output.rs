@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, Read, StdoutLock, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use crate::words::lines;
+
 /// Standard output, buffered. Clones write to the same buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Output(Rc<RefCell<BufWriter<StdoutLock<'static>>>>);
@@ -69,7 +71,7 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Where standard error is closed too, nobody is left to tell.
-    let _ = writeln!(io::stderr(), "fairgate: {}", told(error));
+    let _ = writeln!(io::stderr(), "fairgate: {}", lines(&told(error)));
     ExitCode::FAILURE
 }
 

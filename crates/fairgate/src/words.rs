@@ -69,18 +69,27 @@ const LONGEST_NAME: usize = 60;
 
 /// A name from a journal, safe to show on a terminal: control characters escaped, the rest of a long one left out.
 pub(crate) fn shown(name: &str) -> String {
-    let mut shown = String::new();
-    for (i, each) in name.chars().enumerate() {
-        if i == LONGEST_NAME {
-            shown.push('…');
-            break;
-        }
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}…", one_line(&name[..end])),
+        None => one_line(name),
+    }
+}
+
+/// A text that somebody else wrote, as one line that is safe to show on a terminal: control characters are escaped.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for each in text.chars() {
         match each.is_control() {
-            true => shown.extend(each.escape_default()),
-            false => shown.push(each),
+            true => line.extend(each.escape_default()),
+            false => line.push(each),
         }
     }
-    shown
+    line
+}
+
+/// The same for a text of several lines.
+pub(crate) fn lines(text: &str) -> String {
+    text.split('\n').map(one_line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -132,6 +141,9 @@ mod tests {
         assert_eq!(shown("chat"), "chat");
         assert_eq!(shown("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
         assert_eq!(shown(&"é".repeat(100)), format!("{}…", "é".repeat(60)));
+        assert_eq!(shown(&"é".repeat(60)), "é".repeat(60));
+        assert_eq!(one_line(&"é\u{9b}".repeat(100)), "é\\u{9b}".repeat(100));
+        assert_eq!(lines("a\x07\nb\r\n"), "a\\u{7}\nb\\r\n");
         assert_eq!(counted(1u64, "token"), "1 token");
         assert_eq!(counted(0u64, "token"), "0 tokens");
     }

@@ -16,7 +16,7 @@ use crate::testing::World;
 const LONG: Duration = Duration::from_secs(30);
 
 fn agent(id: &str) -> AgentId {
-    AgentId { id: id.to_owned(), seed: [7; 32] }
+    AgentId { id: id.to_owned(), seed: [7; 32], token: None }
 }
 
 /// A world at the present, its fleet, and the loop.

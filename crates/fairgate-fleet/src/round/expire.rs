@@ -61,7 +61,7 @@ pub(super) fn expire(
     let mut projects: Vec<&str> = due.iter().map(|it| it.project.as_str()).collect();
     projects.sort_unstable();
     projects.dedup();
-    activity::note(tx, rules.window, &projects, now)?;
+    activity::note(tx, rules.terms(), &projects, now)?;
     Ok(Expired { any: true, has_more })
 }
 

@@ -90,8 +90,8 @@ fn projects(
     now: UnixMicros,
 ) -> Result<Vec<ProjectRow>, StoreError> {
     let sql = format!(
-        "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {} \
-         FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
+        "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, \
+         (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
          ORDER BY made",
         Sums::COLUMNS
     );
@@ -101,9 +101,11 @@ fn projects(
             baseline_at: row.moment(8)?,
             sums: Sums::read(row, 10)?,
         };
+        // The gateway refuses every call of a tenant that is disabled: its tasks would fail, one after the other.
+        let is_disabled = row.flag(14)?;
         Ok(ProjectRow {
             id: row.text(0)?.into(),
-            is_active: row.text(1)? == state::ProjectStatus::Active.word(),
+            is_active: row.text(1)? == state::ProjectStatus::Active.word() && !is_disabled,
             weight: weight(row.count(2)?)?,
             agents_max: if row.flag(4)? { row.count(3)?.min(1) } else { row.count(3)? },
             kind_max: kind_max(&row.text(5)?)?,

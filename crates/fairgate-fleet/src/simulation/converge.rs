@@ -38,7 +38,11 @@ pub(super) async fn case(seed: u64) {
             let (agent, claim) = working.swap_remove(dice.place(&working));
             let tokens = dice.within(1, largest);
             *used.entry(claim.project.clone()).or_default() += tokens;
-            let id = crate::fleet::AgentId { id: agent.to_owned(), seed: asker(agent).seed };
+            let id = crate::fleet::AgentId {
+                id: agent.to_owned(),
+                seed: asker(agent).seed,
+                token: None,
+            };
             let done = Completion { result: None, tokens: Some(tokens) };
             w.fleet().complete(&id, &claim.task, claim.epoch, done).await.unwrap();
             free.push(agent);

@@ -52,7 +52,8 @@ impl World {
             // They say themselves what they use, so that it is known here what must be charged.
             let agent = NewAgent { id: id.clone(), kind, reports_tokens: true };
             self.fleet().add_agent("admin", agent).await.unwrap();
-            self.agents.push(Agent { id: AgentId { id, seed: [0; 32] }, doing: Doing::Idle });
+            self.agents
+                .push(Agent { id: AgentId { id, seed: [0; 32], token: None }, doing: Doing::Idle });
         }
     }
 

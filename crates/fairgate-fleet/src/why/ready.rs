@@ -45,16 +45,17 @@ pub(super) fn explain(
 }
 
 fn inactive(tx: &mut dyn Transaction, subject: &Subject) -> Result<Said, StoreError> {
-    let sql = "SELECT status FROM fleet_projects WHERE id = $1";
-    let status = tx.first(sql, &[subject.project.as_str().into()], |row| row.text(0))?;
-    let (project, status) = (&subject.project, status.unwrap_or_default());
-    let code = if status == "PAUSED" { "project_paused" } else { "project_archived" };
-    Ok(Said::new(
-        code,
-        format!(
-            "Its project {project} is {status}: nothing of it starts until somebody resumes it."
-        ),
-    ))
+    let sql = "SELECT p.status, p.tenant FROM fleet_projects p WHERE p.id = $1";
+    let found =
+        tx.first(sql, &[subject.project.as_str().into()], |row| Ok((row.text(0)?, row.text(1)?)))?;
+    let (project, (status, tenant)) = (&subject.project, found.unwrap_or_default());
+    let (code, what) = match status.as_str() {
+        "PAUSED" => ("project_paused", format!("project {project} is PAUSED")),
+        "ACTIVE" => ("tenant_disabled", format!("project's tenant {tenant} is disabled")),
+        _ => ("project_archived", format!("project {project} is {status}")),
+    };
+    let until = if code == "tenant_disabled" { "enables" } else { "resumes" };
+    Ok(Said::new(code, format!("Its {what}: nothing of it starts until somebody {until} it.")))
 }
 
 /// A budget, its project's or that of all, that has no room for it.
@@ -188,7 +189,10 @@ fn affinity(
         return Ok(None);
     }
     let task = context.held.iter().find(|task| task.agent == *agent);
-    let busy = task.map(|task| format!(", which works on {}", task.id)).unwrap_or_default();
+    let busy = task.map_or_else(String::new, |task| match context.may_name(&task.project) {
+        true => format!(", which works on {}", task.id),
+        false => ", which works on another task".to_owned(),
+    });
     let sentence = format!(
         "It waits for agent {agent}{busy}; in {} anybody may take it.",
         span(context.now, until)
@@ -242,16 +246,24 @@ fn in_turn(context: &Context, subject: &Subject, place: usize) -> Said {
     let said = match context.turns.get(subject.id.as_str()) {
         Some(Turn::BehindTask(task)) => behind_task(task, &agents),
         Some(Turn::BehindProject { own, winner, winners }) => {
-            let sentence =
-                format!("{}, so project {winner} goes first, and {agents}.", standing(own));
-            shares(Said::new("behind_others", sentence), own).fact("goes first", &**winner).fact(
-                "its share",
-                format!(
-                    "{}, promised {}",
-                    percent(winners.actual_ppm),
-                    percent(winners.target_ppm)
+            let is_named = context.may_name(winner);
+            let who = match is_named {
+                true => format!("project {winner}"),
+                false => "another project".to_owned(),
+            };
+            let sentence = format!("{}, so {who} goes first, and {agents}.", standing(own));
+            let said = shares(Said::new("behind_others", sentence), own);
+            match is_named {
+                true => said.fact("goes first", &**winner).fact(
+                    "its share",
+                    format!(
+                        "{}, promised {}",
+                        percent(winners.actual_ppm),
+                        percent(winners.target_ppm)
+                    ),
                 ),
-            )
+                false => said,
+            }
         }
         Some(Turn::First(own)) if waiting == 0 => {
             let who = if busy == 0 {

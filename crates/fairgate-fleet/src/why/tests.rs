@@ -55,6 +55,18 @@ async fn a_project_does_not_take_part() {
 }
 
 #[tokio::test]
+async fn a_tenant_is_disabled() {
+    let w = world(1).await;
+    w.run("UPDATE tenants SET disabled = true", &[]).await;
+    assert_eq!(w.given(&["a0"]).await, ["-"]);
+    let sentence =
+        "Its project's tenant acme is disabled: nothing of it starts until somebody enables it.";
+    expect(said(&w, "p-0").await, "tenant_disabled", sentence);
+    w.run("UPDATE tenants SET disabled = false", &[]).await;
+    assert_eq!(w.given(&["a0"]).await, ["p-0"]);
+}
+
+#[tokio::test]
 async fn budgets_say_when_there_is_room() {
     let mut w = World::new().await;
     w.options.default_estimate = 300;
@@ -243,4 +255,30 @@ async fn the_fleet_shows_shares_and_who_waits() {
     let one = w.fleet().project("q").await.unwrap();
     assert_eq!(one, all[1]);
     assert!(w.fleet().project("nothing").await.is_err());
+}
+
+#[tokio::test]
+async fn what_belongs_to_others_is_not_named_to_a_tenant() {
+    let mut w = World::new().await;
+    w.run(
+        "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+         VALUES ('rival', 'g', 1, false, 'forbidden', 0)",
+        &[],
+    )
+    .await;
+    w.project("mine", |p| p.used = 900).await;
+    w.project("secret", |_| {}).await;
+    w.run("UPDATE fleet_projects SET tenant = 'rival' WHERE id = 'secret'", &[]).await;
+    w.tasks("mine", 1).await;
+    w.tasks("secret", 2).await;
+    w.agents(1).await;
+    assert_eq!(w.given(&["a0"]).await, ["secret-0"]);
+    w.task("waits", "mine", |t| t.affinity = Some("a0")).await;
+    for (task, code) in [("mine-0", "behind_others"), ("waits", "affinity")] {
+        let whole = why(&w, task).await;
+        assert!(format!("{whole:?}").contains("secret"), "{whole:?}");
+        let seen = w.fleet().why_within_tenant(task).await.unwrap();
+        assert!(!format!("{seen:?}").contains("secret"), "{seen:?}");
+        assert_eq!((seen.code.as_str(), &seen.code), (code, &whole.code));
+    }
 }

@@ -11,7 +11,7 @@ use crate::world::{START, World, field, on_every_database, task_of};
 on_every_database! {
     states_follow_from_needs, cycles_are_named, names_are_found_or_named, ids_are_made_up,
     a_file_may_be_added_twice, a_dry_run_makes_nothing, sizes_are_bounded, moments_are_checked,
-    lists_go_on, tasks_are_patched, ten_thousand_in_a_row,
+    lists_go_on, tasks_are_patched, ten_thousand_in_a_row, an_agent_adds_only_so_many,
 }
 
 fn needing(id: &str, needs: &[&str]) -> NewTask {
@@ -151,6 +151,31 @@ async fn sizes_are_bounded(world: World) {
     let needs = (0..1_001).map(|need| format!("n{need}")).collect();
     let needy = NewTask { needs, ..prompt(1) };
     assert_eq!(field(world.add_all(vec![needy]).await), "tasks[0].needs");
+    // A thousand needs each, of a thousand tasks: a million rows in one transaction.
+    let wide = |id: usize| NewTask {
+        needs: (0..id).map(|need| format!("w{need}")).collect(),
+        ..task_of("p", Some(&format!("w{id}")))
+    };
+    assert_eq!(field(world.add_all((0..1_000).map(wide).collect()).await), "tasks");
+    assert_eq!(world.add_all((0..100).map(wide).collect()).await.unwrap().added.len(), 100);
+}
+
+/// What an agent adds in its own name is bounded, whatever it does.
+async fn an_agent_adds_only_so_many(world: World) {
+    let add = |count: usize, actor: &'static str, dry_run: bool| {
+        let tasks = (0..count).map(|_| task_of("p", None)).collect();
+        world.fleet.add_tasks(actor, NewTasks { tasks, dry_run })
+    };
+    add(6_000, "agent:a", false).await.unwrap();
+    for dry_run in [true, false] {
+        assert_eq!(field(add(4_001, "agent:a", dry_run).await), "tasks");
+    }
+    add(4_000, "agent:a", false).await.unwrap();
+    assert_eq!(field(add(1, "agent:b", false).await), "tasks");
+    // A person may add more, and what has ended leaves room.
+    add(1, "admin", false).await.unwrap();
+    world.sql("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE made < 5000", vec![]).await;
+    add(1, "agent:a", false).await.unwrap();
 }
 
 async fn moments_are_checked(world: World) {

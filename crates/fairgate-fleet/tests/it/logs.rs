@@ -7,6 +7,7 @@ use crate::world::{World, agent, field, on_every_database};
 on_every_database! {
     pieces_become_one, what_comes_again_is_left_out, gaps_stay, floods_are_bounded,
     many_small_pieces_are_few_rows, logs_are_fenced_and_old_ones_go, characters_are_not_cut,
+    bytes_with_gaps_between_are_few_rows_too, logs_of_tasks_that_ended_long_ago_go,
 }
 
 async fn append(world: &World, epoch: u64, first: u64, text: &[u8]) -> u64 {
@@ -96,6 +97,26 @@ async fn many_small_pieces_are_few_rows(world: World) {
     assert_eq!(page(&world, 0).await.text, ".".repeat(500));
 }
 
+/// Each write looks at all pieces, so there must not be a piece for every byte.
+async fn bytes_with_gaps_between_are_few_rows_too(world: World) {
+    let epoch = begin(&world).await;
+    for n in 0..300_u64 {
+        append(&world, epoch, 2 * n, b".").await;
+    }
+    let rows = world.number("SELECT COUNT(*) FROM fleet_logs").await;
+    assert!((2..=70).contains(&rows), "{rows}");
+    assert_eq!(page(&world, 598).await.text, ".");
+    // A gap here and there costs nothing of what is kept.
+    world.add(&["y"]).await;
+    let epoch = world.hold("y", "a").await;
+    for n in 0..9_u64 {
+        let line = format!("{n:0100}");
+        world.fleet.append_log(&agent("a"), "y", epoch, 101 * n, line.into_bytes()).await.unwrap();
+    }
+    let kept = "SELECT CAST(SUM(LENGTH(bytes)) AS BIGINT) FROM fleet_logs WHERE task = 'y'";
+    assert_eq!(world.number(kept).await, 900);
+}
+
 async fn logs_are_fenced_and_old_ones_go(world: World) {
     world.add(&["x"]).await;
     for n in 1..=6 {
@@ -127,4 +148,29 @@ async fn characters_are_not_cut(world: World) {
     // What is no text is shown as that.
     append(&world, epoch, 5, b"\xff\xfez").await;
     assert_eq!(page(&world, 5).await.text, "\u{fffd}\u{fffd}z");
+}
+
+async fn logs_of_tasks_that_ended_long_ago_go(world: World) {
+    let write = |task: &'static str| {
+        let world = &world;
+        async move {
+            let epoch = world.hold(task, "a").await;
+            let bytes = b"something".to_vec();
+            world.fleet.append_log(&agent("a"), task, epoch, 0, bytes).await.unwrap();
+            epoch
+        }
+    };
+    world.add(&["old", "held", "new"]).await;
+    for task in ["old", "new"] {
+        let epoch = write(task).await;
+        world.fleet.complete(&agent("a"), task, epoch, Default::default()).await.unwrap();
+        world.pass(1_000);
+    }
+    write("held").await;
+    let before = fairgate_store::UnixMicros(world.now().0 - 1_500_000_000);
+    assert_eq!(world.fleet.forget_logs(before).await.unwrap(), 1);
+    assert_eq!(world.fleet.forget_logs(before).await.unwrap(), 0);
+    for (task, text) in [("old", ""), ("held", "something"), ("new", "something")] {
+        assert_eq!(world.fleet.log(task, None, 0).await.unwrap().text, text, "{task}");
+    }
 }

@@ -21,6 +21,7 @@ on_every_database![
     affinity_holds_for_its_time,
     two_servers_give_each_task_once,
     views_and_reasons,
+    who_waits_with_a_token_of_before_gets_nothing,
 ];
 
 const LONG: Duration = Duration::from_secs(30);
@@ -229,4 +230,26 @@ async fn views_and_reasons(world: World) {
     let p = world.fleet.project("p").await.unwrap();
     assert_eq!((p.ready, p.running, p.tasks.len()), (1, 1, 3));
     assert_eq!(world.fleet.projects(Some("u")).await.unwrap().len(), 1);
+}
+
+/// A lost laptop that waits for a task when its token is rotated must not be given one, nor a key for models with it.
+async fn who_waits_with_a_token_of_before_gets_nothing(world: World) {
+    tokio::spawn(world.fleet.run());
+    let made = NewAgent { id: "d".into(), kind: None, reports_tokens: false };
+    let lost = world.fleet.add_agent("admin", made).await.unwrap().token;
+    let thief = world.fleet.agent(&lost).await.unwrap().unwrap();
+    let fleet = world.fleet.clone();
+    let waiting = tokio::spawn(async move { fleet.claim(&thief, LONG).await });
+    // It is the first in the queue.
+    while world.fleet.view().await.unwrap().agents.iter().all(|agent| agent.last_seen.is_none()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let token = world.fleet.rotate_agent("admin", "d").await.unwrap().token;
+    assert!(world.fleet.agent(&lost).await.unwrap().is_none());
+    world.add(&["one", "two"]).await;
+    assert_eq!(claimed(&world, "a").await, "one");
+    let owner = world.fleet.agent(&token).await.unwrap().unwrap();
+    let claim = world.fleet.claim(&owner, Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!((claim.task.as_str(), claim.epoch), ("two", 1));
+    assert!(waiting.await.unwrap().unwrap().is_none());
 }

@@ -228,7 +228,7 @@ pub(crate) fn task_of(project: &str, id: Option<&str>) -> NewTask {
 
 /// An agent by its name. Its seed is of no use.
 pub(crate) fn agent(id: &str) -> AgentId {
-    AgentId { id: id.into(), seed: [0; 32] }
+    AgentId { id: id.into(), seed: [0; 32], token: None }
 }
 
 /// The field that an error is about.

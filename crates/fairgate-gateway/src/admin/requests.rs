@@ -59,8 +59,10 @@ pub(super) struct RequestBody {
     tenant: Option<String>,
     /// The caller's key id.
     key: Option<String>,
-    /// The project of the caller's task.
+    /// The project of the caller's task, where it came with a task's key.
     project: Option<String>,
+    /// That task.
+    task: Option<String>,
     /// The policy class.
     class: Option<String>,
     /// The agent that the caller named.
@@ -207,7 +209,21 @@ pub(super) async fn list(
             }
         }
     }
+    name_tasks(&app, list.items.iter_mut()).await;
     Ok(Json(list))
+}
+
+/// Fills in which tasks the requests are made for. Where the database is away it stays open: the rest is worth showing.
+async fn name_tasks(app: &App, requests: impl Iterator<Item = &mut RequestBody>) {
+    let mut of_projects: Vec<_> = requests.filter(|request| request.project.is_some()).collect();
+    if of_projects.is_empty() {
+        return;
+    }
+    let ids = of_projects.iter().map(|request| request.id.clone()).collect();
+    let mut tasks = app.fleet.tasks_of_calls(ids).await.unwrap_or_default();
+    for request in &mut of_projects {
+        request.task = tasks.remove(&request.id);
+    }
 }
 
 fn wanted(viewer: &Viewer, query: &Query, request: &RequestSnapshot) -> bool {
@@ -245,6 +261,7 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
         tenant: of(Attribute::Tenant),
         key: of(Attribute::Key),
         project: of(Attribute::Project),
+        task: None,
         class: of(Attribute::Class),
         agent: of(Attribute::Agent),
         session: of(Attribute::Session),
@@ -292,6 +309,7 @@ pub(super) async fn show(
     for pool in app.pools.all() {
         if let Some(mut found) = look_in(&app, &pool, &viewer, &id).await? {
             found.attempts = attempts;
+            name_tasks(&app, found.request.iter_mut()).await;
             return Ok(Json(found));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_core::attribute::Attribute;
+use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, Due, FlowFairness};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::PerWeight;
@@ -21,8 +21,8 @@ use super::worker::{WorkerBody, workers};
 use crate::lag::Lag;
 use crate::pools::PoolHandle;
 
-/// How many tenants of a pool are shown: those with the most under way.
-const TENANTS_SHOWN: usize = 1000;
+/// How many tenants, and how many projects, of a pool are shown: those with the most under way.
+const ROWS_SHOWN: usize = 1000;
 
 /// All pools at this moment. Where there is one, or one was asked for, its fields are also at the top.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -73,6 +73,9 @@ pub struct PoolView {
     pub tenants: Vec<TenantView>,
     /// How many more tenants it knows.
     pub tenants_omitted: u64,
+    /// The fleet's projects with calls under way, or that it shares by; by name, at most 1000, those with the most under way.
+    /// The weight is 0 where the policy does not share by projects.
+    pub projects: Vec<GroupView>,
     /// What all tenants used on own and on hosted workers.
     #[serde(flatten)]
     pub tiers: TiersView,
@@ -111,7 +114,7 @@ impl ServiceView {
     }
 }
 
-/// A group in a pool.
+/// A group, or a project of the fleet, in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct GroupView {
     /// Its name.
@@ -240,6 +243,7 @@ impl PoolView {
         let snapshot = &sight.snapshot;
         let mut groups: BTreeMap<String, Row> = BTreeMap::new();
         let mut tenants: BTreeMap<(String, String), Row> = BTreeMap::new();
+        let mut projects: BTreeMap<String, Row> = BTreeMap::new();
         let mut classes = Classes::default();
         let group_of = |tenant: &str| {
             let found = directory.tenants.iter().find(|known| known.name == tenant);
@@ -252,11 +256,16 @@ impl PoolView {
                 let group = flow.group.map_or_else(|| group_of(flow.name), str::to_owned);
                 tenants.entry((group, flow.name.to_owned())).or_default().add(&flow);
             }
+            // Calls that are no task's are in no project.
+            Attribute::Project if flow.name != DEFAULT_FLOW => {
+                projects.entry(flow.name.to_owned()).or_default().add(&flow);
+            }
             Attribute::Class => classes.add(&flow),
             _ => {}
         });
-        count(sight, &mut groups, &mut tenants);
+        count(sight, &mut groups, &mut tenants, &mut projects);
         let shown = most_active(tenants);
+        let nobody = Directory::default();
         Self {
             pool: pool.to_owned(),
             algorithm: algorithm(&snapshot.policy),
@@ -267,6 +276,9 @@ impl PoolView {
             groups: groups.into_iter().map(|(name, row)| row.group(name, directory)).collect(),
             tenants_omitted: shown.1,
             tenants: shown.0.into_iter().map(|(key, row)| row.tenant(key, directory)).collect(),
+            projects: (most_active(projects).0.into_iter())
+                .map(|(name, row)| row.group(name, &nobody))
+                .collect(),
             tiers: TiersView::default(),
             workers: Vec::new(),
         }
@@ -290,13 +302,16 @@ fn count(
     sight: &Sight,
     groups: &mut BTreeMap<String, Row>,
     tenants: &mut BTreeMap<(String, String), Row>,
+    projects: &mut BTreeMap<String, Row>,
 ) {
     for request in &sight.snapshot.requests {
         let of = |by| request.attributes.get(by).unwrap_or("-").to_owned();
         let (group, tenant) = (of(Attribute::Group), of(Attribute::Tenant));
-        for row in
-            [groups.entry(group.clone()).or_default(), tenants.entry((group, tenant)).or_default()]
-        {
+        let project = request.attributes.get(Attribute::Project);
+        let rows =
+            [groups.entry(group.clone()).or_default(), tenants.entry((group, tenant)).or_default()];
+        let project = project.map(|project| projects.entry(project.to_owned()).or_default());
+        for row in rows.into_iter().chain(project) {
             match request.flight.is_some() {
                 true => row.in_flight += 1,
                 false => row.queued += 1,
@@ -305,17 +320,16 @@ fn count(
     }
 }
 
-type Tenants = Vec<((String, String), Row)>;
-
-fn most_active(tenants: BTreeMap<(String, String), Row>) -> (Tenants, u64) {
-    let mut tenants: Tenants = tenants.into_iter().collect();
-    let omitted = tenants.len().saturating_sub(TENANTS_SHOWN);
+/// Those with the most under way, by name, and how many others there are.
+fn most_active<K: Ord>(rows: BTreeMap<K, Row>) -> (Vec<(K, Row)>, u64) {
+    let mut rows: Vec<(K, Row)> = rows.into_iter().collect();
+    let omitted = rows.len().saturating_sub(ROWS_SHOWN);
     if omitted > 0 {
-        tenants.sort_by_key(|(_, row)| std::cmp::Reverse(row.in_flight + row.queued));
-        tenants.truncate(TENANTS_SHOWN);
-        tenants.sort_by(|a, b| a.0.cmp(&b.0));
+        rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.in_flight + row.queued));
+        rows.truncate(ROWS_SHOWN);
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
     }
-    (tenants, omitted as u64)
+    (rows, omitted as u64)
 }
 
 impl Row {

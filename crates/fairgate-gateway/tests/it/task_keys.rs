@@ -140,6 +140,59 @@ async fn a_call_is_its_projects_whatever_its_headers_say() {
 }
 
 #[tokio::test]
+async fn what_is_under_way_names_its_task() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
+    let key = house.one_task(None, 1000).await;
+    let (addr, admin) = (house.gateway.addr(), house.gateway.admin_addr());
+    let ask = |key: &str| {
+        let question = post(CHAT, &chat("rivers", 9)).key(key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let mut asked = vec![ask(&key)];
+    let mut call = upstream.call().await;
+    asked.extend([ask(&key), ask(&house.key)]);
+    house.until(|live| live.waiting == 2).await;
+    let look = |path: String| async move { get(&path).key("admin").ask(admin).await.json() };
+    let list = look("/api/v1/requests".to_owned()).await;
+    let items = list["items"].as_array().unwrap();
+    let mut named: Vec<_> =
+        items.iter().map(|item| (&item["project"], &item["task"], &item["state"])).collect();
+    named.sort_by_key(|(_, task, state)| (task.is_null(), state.to_string()));
+    let (web, task) = (json!("web"), json!("web-1"));
+    let (in_flight, waiting) = (json!("in_flight"), json!("waiting"));
+    let expected = [
+        (&web, &task, &in_flight),
+        (&web, &task, &waiting),
+        (&Value::Null, &Value::Null, &waiting),
+    ];
+    assert_eq!(named, expected, "{list}");
+    for item in items.iter().filter(|item| item["project"] == "web") {
+        let path = format!("/api/v1/requests/{}", item["id"].as_str().unwrap());
+        assert_eq!(look(path).await["request"]["task"], "web-1");
+    }
+    let live = look("/api/v1/fairshare/live".to_owned()).await;
+    let projects = live["pools"][0]["projects"].as_array().unwrap();
+    assert_eq!(projects.len(), 1, "{live}");
+    let web = &projects[0];
+    assert_eq!(
+        (&web["name"], &web["in_flight"], &web["queued"]),
+        (&json!("web"), &json!(1), &json!(1))
+    );
+    for left in (0..3).rev() {
+        call.answer(200, "application/json", usage(1, 1));
+        if left == 0 {
+            break;
+        }
+        call = upstream.call().await;
+    }
+    for answer in asked {
+        assert_eq!(answer.await.unwrap().status, StatusCode::OK);
+    }
+    house.close().await;
+}
+
+#[tokio::test]
 async fn a_zombie_spends_nothing() {
     let mut upstream = Scripted::start().await;
     let house = house_with(&upstream.url(), |_| {}).await;

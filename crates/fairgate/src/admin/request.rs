@@ -45,8 +45,18 @@ impl RequestArgs {
 }
 
 fn list_of(items: &Value) -> Table {
-    let headings =
-        vec!["request", "pool", "state", "tenant", "worker", "cost tokens", "waited", "in flight"];
+    let headings = vec![
+        "request",
+        "pool",
+        "state",
+        "tenant",
+        "project",
+        "task",
+        "worker",
+        "cost tokens",
+        "waited",
+        "in flight",
+    ];
     let mut table = Table::new(headings);
     for item in items.as_array().into_iter().flatten() {
         let named = |field: &str| Cell::Text(text(item, field));
@@ -55,6 +65,8 @@ fn list_of(items: &Value) -> Table {
             named("pool"),
             named("state"),
             named("tenant"),
+            named("project"),
+            named("task"),
             named("worker"),
             Cell::Number(text(item, "cost_tokens")),
             Cell::Number(span(item, "waited_us")),
@@ -78,8 +90,9 @@ fn lines(found: &Value, pool: &Value) -> Vec<String> {
     let whose = || {
         let group = text(request, "group");
         format!(
-            "tenant {}, in group {group}; it is expected to use {} tokens{}",
+            "tenant {}, in group {group}{}; it is expected to use {} tokens{}",
             text(request, "tenant"),
+            work(request),
             text(request, "cost_tokens"),
             chosen(request)
         )
@@ -100,6 +113,17 @@ fn lines(found: &Value, pool: &Value) -> Vec<String> {
             vec![first, whose()]
         }
         _ => vec![ended(&found["attempts"])],
+    }
+}
+
+/// The task that a request is made for, where there is one: `, for task web-3 of project web`.
+fn work(request: &Value) -> String {
+    match (request["project"].is_string(), request["task"].is_string()) {
+        (false, _) => String::new(),
+        (true, false) => format!(", for project {}", text(request, "project")),
+        (true, true) => {
+            format!(", for task {} of project {}", text(request, "task"), text(request, "project"))
+        }
     }
 }
 
@@ -153,10 +177,11 @@ fn ended(rows: &Value) -> String {
     let code = last["code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
     let class = last["class"].as_str().map(|class| format!(", class {class}")).unwrap_or_default();
     format!(
-        "ended with status {}{code} after {}; tenant {}, model {}{class}",
+        "ended with status {}{code} after {}; tenant {}{}, model {}{class}",
         text(last, "status"),
         span(last, "total_us"),
         text(last, "tenant"),
+        work(last),
         text(last, "model")
     )
 }

@@ -40,9 +40,13 @@ impl ClaimFolder {
     }
 }
 
+/// The most tokens that the gateway takes for one task.
+const TOKENS_MAX: u64 = 1_000_000_000_000;
+
 /// The number in a file of tokens.
 pub(super) fn tokens_in(file: &Path) -> Option<u64> {
-    read(file, 64)?.trim().parse().ok()
+    let tokens: u64 = read(file, 64)?.trim().parse().ok()?;
+    Some(tokens.min(TOKENS_MAX))
 }
 
 fn read(file: &Path, bytes_max: usize) -> Option<String> {

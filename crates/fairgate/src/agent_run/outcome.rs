@@ -15,8 +15,9 @@ use crate::agent_api::End;
 const LATER: i32 = 75;
 /// `EX_NOPERM`: a person must decide.
 const ASKS: i32 = 77;
-/// How long a task waits where its command does not say.
+/// How long a task waits where its command does not say, and at most.
 const LATER_DEFAULT: Duration = Duration::from_secs(60);
+const LATER_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// The longest result, reason and question that the gateway takes, in bytes.
 pub(super) const RESULT_BYTES_MAX: usize = 64 << 10;
@@ -101,7 +102,7 @@ fn said(text: &str) -> Option<String> {
 fn later(text: &str) -> (Duration, Option<String>) {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     match first.trim().parse() {
-        Ok(seconds) => (Duration::from_secs(seconds), said(rest)),
+        Ok(seconds) => (Duration::from_secs(seconds).min(LATER_MAX), said(rest)),
         Err(_) => (LATER_DEFAULT, said(text)),
     }
 }
@@ -149,7 +150,9 @@ mod tests {
         assert_eq!((at, why.as_deref()), (Some(1_120_000_000), Some("quota until two")));
         assert_eq!(until(None).0, Some(1_060_000_000));
         assert_eq!(until(Some("soon")), (Some(1_060_000_000), Some("soon".into())));
-        assert_eq!(until(Some("18446744073709551615")).0, Some(i64::MAX));
+        // The gateway takes no moment after the year 9999.
+        let longest = NOW.0 + 30 * 86_400 * 1_000_000;
+        assert_eq!(until(Some("18446744073709551615")).0, Some(longest));
     }
 
     #[test]

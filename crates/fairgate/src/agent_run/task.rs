@@ -119,7 +119,7 @@ impl Work {
         let files =
             Files { prompt: &folder.prompt, result: &folder.result, tokens: &folder.tokens };
         let [program, args @ ..] = self.command.as_slice() else { bail!("there is no command") };
-        let mut command = Command::new(program);
+        let mut command = Command::new(found(program));
         for name in WITHHELD {
             command.env_remove(name);
         }
@@ -273,8 +273,9 @@ impl Work {
                 (self.say)(&format!("the end of task {} came too late: {why}", id.task));
                 Ok(Verdict::Lost)
             }
-            // Were nothing said, the next claim would give the same task again.
-            Err(error) if !matches!(end, End::Fail(_)) => {
+            // Were nothing said, the next claim would give the same task again. And what a command wrote must not end the
+            // agent: the task would go to the next one, and end that too.
+            Err(error) if !is_plain(&end) => {
                 let reason = format!("the gateway did not take the command's result: {error}");
                 (self.say)(&format!("task {}: {reason}", id.task));
                 let failure = Failure { reason: Some(reason), ..Failure::default() };
@@ -343,9 +344,23 @@ fn workplace(claim: &Claim) -> Result<ClaimFolder> {
     ClaimFolder::make(&prompt(claim)).context("no folder for the prompt can be made")
 }
 
+/// A program that is named by a path from the folder where `agent run` was started is that one, whatever folder the command
+/// runs in. One that is not there may be in the workspace.
+fn found(program: &OsString) -> PathBuf {
+    let path = Path::new(program);
+    let is_path = path.is_relative() && path.components().count() > 1;
+    let here = is_path.then(|| std::path::absolute(path).ok()).flatten();
+    here.filter(|here| here.is_file()).unwrap_or_else(|| path.to_owned())
+}
+
 /// What a sign of life says: the last line that was printed, and the tokens that the command counted.
 fn what_it_does(printed: Arc<Printed>, tokens: PathBuf) -> impl Fn() -> Heartbeat + Send + Sync {
     move || Heartbeat { progress: printed.last_line(), tokens: tokens_in(&tokens) }
+}
+
+/// Whether nothing of it is a number that the command chose.
+fn is_plain(end: &End) -> bool {
+    matches!(end, End::Fail(Failure { limited_until: None, tokens: None, .. }))
 }
 
 fn outcome(line: &TaskLine, end: &End) -> String {

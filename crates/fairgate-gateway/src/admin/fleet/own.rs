@@ -75,7 +75,7 @@ pub(in crate::admin) async fn why(
     if app.fleet.task_line(&task).await?.project != project {
         return Err(ApiError::not_found("task", &task));
     }
-    Ok(Json(app.fleet.why(&task).await?))
+    Ok(Json(app.fleet.why_within_tenant(&task).await?))
 }
 
 /// Shows the share of the project whose task the agent holds.

@@ -208,5 +208,8 @@ pub(in crate::admin) async fn why(
     Named(id): Named,
 ) -> Result<Json<Why>, ApiError> {
     see(&app, &viewer, &id).await?;
-    Ok(Json(app.fleet.why(&id).await?))
+    Ok(Json(match viewer {
+        Viewer::Admin => app.fleet.why(&id).await?,
+        Viewer::Tenant(_) => app.fleet.why_within_tenant(&id).await?,
+    }))
 }

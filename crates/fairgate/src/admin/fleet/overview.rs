@@ -15,7 +15,7 @@ use super::bar::bar;
 use super::{at, or_dash, percent, understood};
 use crate::output::terminal_width;
 use crate::table::{Cell, Table};
-use crate::words::{Span, counted, shown};
+use crate::words::{Span, counted, one_line, shown};
 
 /// Show each project's share beside its target, what runs, what waits and why.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ fn told(fleet: &FleetView) -> Result<String> {
             table.row(vec![
                 Cell::Text(why.task.clone()),
                 Cell::Text(why.state.to_string()),
-                Cell::Text(why.sentence.clone()),
+                Cell::Text(one_line(&why.sentence)),
             ]);
         }
         table.write_within(&mut out, terminal_width())?;
@@ -76,9 +76,10 @@ fn told(fleet: &FleetView) -> Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// `2026-11-16T10:00:00Z: 61200 of 1000000 tokens used in 24 h 0 min, 40000 set aside`.
+/// `2026-11-16T10:00:00Z: 61200 of 1000000 tokens used within 24 h, 40000 set aside`.
 fn heading(fleet: &FleetView) -> String {
-    let window = Span(Micros(fleet.window_s.saturating_mul(1_000_000)));
+    let window = Span(Micros(fleet.window_s.saturating_mul(1_000_000))).to_string();
+    let window = window.trim_end_matches(" 0 min").trim_end_matches(" 0 s");
     let of = fleet.budget.map_or(String::new(), |budget| format!(" of {budget}"));
     let (at, used, reserved) = (at(fleet.at), fleet.used, fleet.reserved);
     format!("{at}: {used}{of} tokens used within {window}, {reserved} set aside")

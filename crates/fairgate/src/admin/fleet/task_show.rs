@@ -7,7 +7,7 @@ use fairgate_fleet::{TaskState, TaskView, Why};
 use super::{at, or_dash};
 use crate::output::Output;
 use crate::table::{Cell, Table};
-use crate::words::{counted, shown};
+use crate::words::{counted, one_line, shown};
 
 /// All that is known of a task.
 pub(super) fn told(task: &TaskView, out: &mut Output) -> io::Result<()> {
@@ -115,15 +115,46 @@ pub(super) fn acted(task: &TaskView, out: &mut Output) -> io::Result<()> {
 }
 
 /// Why a task stands where it does: the sentence, then the numbers.
-pub(super) fn why(why: &Why, out: &mut Output) -> io::Result<()> {
-    writeln!(out, "{}", why.sentence)?;
+pub(super) fn why(why: &Why, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", one_line(&why.sentence))?;
     if why.facts.is_empty() {
         return Ok(());
     }
     writeln!(out)?;
     let width = why.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
     for fact in &why.facts {
-        writeln!(out, "{:<width$}  {}", fact.name, shown(&fact.value))?;
+        writeln!(out, "{:<width$}  {}", fact.name, one_line(&fact.value))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use fairgate_fleet::Fact;
+
+    use super::*;
+
+    /// Questions and reasons are repeated there, and agents write them.
+    #[test]
+    fn why_cannot_play_with_the_terminal() {
+        let evil = "red\x1b[31m, window\x1b]0;mine\x07, line\r, c1\u{9b}2J";
+        let why_it = Why {
+            task: "t".to_owned(),
+            state: TaskState::WaitingInput,
+            sentence: format!("It waits for an answer to what agent a asked: {evil}"),
+            code: "waiting_input".to_owned(),
+            facts: vec![Fact { name: "progress".to_owned(), value: evil.to_owned() }],
+        };
+        let mut told = Vec::new();
+        why(&why_it, &mut told).unwrap();
+        let told = String::from_utf8(told).unwrap();
+        assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{told:?}");
+        assert_eq!(told.matches("red\\u{1b}[31m").count(), 2, "{told}");
+        // A long list is told to its end.
+        let value = "one (DEFINED), ".repeat(20);
+        let facts = vec![Fact { name: "waits for".to_owned(), value: value.clone() }];
+        let mut told = Vec::new();
+        why(&Why { facts, ..why_it }, &mut told).unwrap();
+        assert!(String::from_utf8(told).unwrap().contains(&value));
+    }
 }

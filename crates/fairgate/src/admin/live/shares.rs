@@ -51,10 +51,13 @@ fn ledger(ledger: &Value) -> Option<String> {
     (!told.is_empty()).then(|| format!("ledger: {}", told.join("; ")))
 }
 
-/// The groups of a pool with their tenants.
+/// The groups of a pool with their tenants, then the fleet's projects that call it.
 fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
     let tenants = || pool["tenants"].as_array().into_iter().flatten();
-    pool["groups"].as_array().into_iter().flatten().flat_map(move |group| {
+    let projects = pool["projects"].as_array().into_iter().flatten();
+    let projects = projects.map(|project| (format!("project {}", text(project, "name")), project));
+    let groups = pool["groups"].as_array().into_iter().flatten();
+    let groups = groups.flat_map(move |group| {
         let name = text(group, "name");
         let inside = name.clone();
         let of_group = move |tenant: &&Value| text(tenant, "fairshare_group") == inside;
@@ -62,7 +65,8 @@ fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
             .filter(of_group)
             .map(|tenant| (format!("  {}", text(tenant, "tenant_id")), tenant));
         std::iter::once((name, group)).chain(tenants)
-    })
+    });
+    groups.chain(projects)
 }
 
 fn shares(pool: &Value, currency: &str) -> Table {
@@ -89,7 +93,7 @@ fn shares(pool: &Value, currency: &str) -> Table {
         let percent = |field: &str| Cell::Number(percent(flow, field));
         let mut row = vec![
             Cell::Text(name),
-            number("weight"),
+            Cell::Number(weight(flow)),
             percent("weight_share"),
             number("in_flight"),
             number("queued"),
@@ -112,6 +116,11 @@ fn shares(pool: &Value, currency: &str) -> Table {
         table.row(row);
     }
     table
+}
+
+/// 0 is that of a project where the policy does not share by projects.
+fn weight(flow: &Value) -> String {
+    if flow["weight"] == 0 { "-".to_owned() } else { text(flow, "weight") }
 }
 
 /// The policy classes of a pool, where it has any. Deficits are for deficit round robin only.
@@ -244,6 +253,23 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
 
 ";
         assert_eq!(told(&live).unwrap(), expected);
+    }
+
+    #[test]
+    fn projects_of_the_fleet_are_told_after_the_groups() {
+        let project = json!({"name": "web", "weight": 0, "in_flight": 3, "queued": 1});
+        let group = json!({"name": "a", "weight": 100, "in_flight": 3, "queued": 1});
+        let live = json!({"pools": [{"pool": "sim", "groups": [group], "projects": [project]}]});
+        let told = told(&live).unwrap();
+        let words: Vec<Vec<&str>> =
+            told.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        let none = ["-"; 4];
+        assert_eq!(words[0], [&["a", "100", "-", "3", "1"][..], &none].concat(), "{told}");
+        assert_eq!(
+            words[1],
+            [&["project", "web", "-", "-", "3", "1"][..], &none].concat(),
+            "{told}"
+        );
     }
 
     #[test]

@@ -100,6 +100,30 @@ fn a_large_prompt_is_whole_on_standard_input_and_in_its_file() {
     assert_eq!(fake.said("complete")[0]["result"], "1048576\n1048576\nnone");
 }
 
+/// A command that writes nonsense must not end the agent: its task would go from agent to agent and end them all.
+#[test]
+fn numbers_that_the_gateway_would_refuse_are_not_sent() {
+    let fake = Fake::start();
+    fake.task(json!({"key": null}));
+    let script =
+        "echo 18446744073709551615 | tee $FAIRGATE_TOKENS_FILE >$FAIRGATE_RESULT_FILE; exit 75";
+    assert!(once(&fake, script).status.success());
+    let failed = fake.said("fail");
+    assert_eq!(failed[0]["tokens"], 1_000_000_000_000_u64);
+    let until = failed[0]["limited_until"].as_u64().expect("a moment") / 1_000_000;
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    assert!((now + 86_400..now + 31 * 86_400).contains(&until), "{until} at {now}");
+    // Where one is refused after all, the task fails.
+    fake.task(json!({"epoch": 2, "key": null}));
+    let refusal = json!({"error": {"code": "invalid", "message": "limited_until: is no moment"}});
+    fake.state().refusals.push_back((422, refusal));
+    let ended = once(&fake, "echo 5 >$FAIRGATE_RESULT_FILE; exit 75");
+    assert!(ended.status.success(), "{ended:?}");
+    let reason =
+        "the gateway did not take the command's result: limited_until: is no moment (invalid)";
+    assert_eq!(fake.said("fail")[1], json!({"epoch": 2, "reason": reason}));
+}
+
 #[test]
 fn one_that_reports_its_tokens_is_heard() {
     let fake = Fake::start();
@@ -129,6 +153,31 @@ fn a_command_that_is_not_there_harms_no_task() {
     fails(run, "./no-such-command cannot be started");
     assert_eq!(fake.said("release").len(), 1);
     assert!(fake.said("fail").is_empty());
+}
+
+/// `./work.sh` is the one beside whoever typed it, although the command runs in the workspace.
+#[test]
+fn a_program_is_looked_for_where_agent_run_was_started() {
+    let (fake, here, workspace) = (Fake::start(), Folder::new(), Folder::new());
+    let write = |folder: &Folder, name: &str, word: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\necho {word}; pwd\n")).expect("it is written");
+        let mut mode = std::fs::metadata(&path).expect("it is there").permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+        std::fs::set_permissions(&path, mode).expect("it is ours");
+    };
+    write(&here, "work.sh", "here");
+    write(&workspace, "work.sh", "there");
+    write(&workspace, "own.sh", "own");
+    let place = workspace.path().canonicalize().expect("it is there");
+    for (program, word) in [("./work.sh", "here"), ("./own.sh", "own")] {
+        fake.task(json!({"workspace": "w-1", "workspace_path": workspace.path()}));
+        let mut run = command(&["agent", "run", "--once", "--url", &fake.url, "--name", "a-1"]);
+        run.args(["--", program]).env("FAIRGATE_AGENT_TOKEN", TOKEN).current_dir(here.path());
+        let ended = finished(run.output().expect("it runs"));
+        assert_eq!(ended.status, 0, "{ended:?}");
+        assert_eq!(ended.stdout, format!("{word}\n{}\n", place.display()));
+    }
 }
 
 #[test]

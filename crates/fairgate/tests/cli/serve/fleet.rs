@@ -191,7 +191,7 @@ fn a_task_is_followed_from_its_making_to_its_end() {
     agent.post("tasks/fix/log?epoch=1&first_byte=0", &json!("first"));
     assert_eq!(ok(&["task", "log", "fix"]), "\"first\"");
     let fleet = ok(&["fleet"]);
-    assert!(fleet.contains("100 tokens used within 24 h 0 min"), "{fleet}");
+    assert!(fleet.contains("100 tokens used within 24 h, "), "{fleet}");
     assert!(fleet.contains("running\ntask  project  agent"), "{fleet}");
     assert!(fleet.contains("1 agent: 1 working, 0 free"), "{fleet}");
     let agents = ok(&["agent", "list"]);
