@@ -2,9 +2,8 @@
 
 use tokio::time::Instant;
 
-use super::world::{Doing, World};
-use crate::error::FleetError;
-use crate::model::*;
+use super::shadow::Ending;
+use super::world::{Doing, Ghost, World};
 
 /// How long an agent lets a connection wait, in virtual seconds.
 const WAIT_S: u64 = 60;
@@ -29,29 +28,48 @@ impl World {
 
     fn claim(&mut self, agent: usize) {
         let server = self.dice.place(&self.servers);
-        let until = self.now() + i64::try_from(self.dice.within(0, WAIT_S)).unwrap() * 1_000_000;
+        let until = self.now() + self.dice.seconds(0, WAIT_S);
         let waiters = &self.servers[server].fleet.dispatch().waiters;
         let never = Instant::now() + std::time::Duration::from_secs(86_400);
         let (number, answer) = waiters.join(&self.agents[agent].id, never).unwrap();
         self.agents[agent].doing = Doing::Waiting { server, number, answer, until };
     }
 
-    /// An agent goes away from where it waits.
+    /// An agent goes away from where it waits. The server may not have noticed yet.
     pub(super) fn leave(&mut self, agent: usize) {
         let doing = std::mem::replace(&mut self.agents[agent].doing, Doing::Idle);
-        if let Doing::Waiting { server, number, .. } = doing {
+        let Doing::Waiting { server, number, answer, .. } = doing else { return };
+        if self.dice.one_in(3) {
+            self.ghosts.push(Ghost { agent, server, answer });
+        } else {
             drop(self.servers[server].fleet.dispatch().waiters.place(number));
         }
     }
 
-    /// Agents hear what the servers told them; now and then an answer is lost.
+    /// Agents hear what the servers told them; now and then an answer is lost. What goes to nobody is booked all the same.
     pub(super) fn take_answers(&mut self) {
+        let lost = |it: &mut Ghost| it.answer.try_recv().ok().map(|claimed| (it.agent, claimed));
+        for (agent, claimed) in self.ghosts.iter_mut().filter_map(lost).collect::<Vec<_>>() {
+            if let Some(claim) = claimed.unwrap() {
+                self.shadow.given(&self.agents[agent].id.id, &claim);
+                self.seen.claims_unheard += 1;
+            }
+        }
+        self.ghosts.retain(|ghost| !ghost.answer.is_terminated());
         for agent in 0..self.agents.len() {
             let Doing::Waiting { answer, .. } = &mut self.agents[agent].doing else { continue };
             let Ok(claimed) = answer.try_recv() else { continue };
-            self.agents[agent].doing = match claimed.unwrap() {
+            let claim = claimed.unwrap();
+            if let Some(claim) = &claim {
+                let id = &self.agents[agent].id.id;
+                self.shadow.given(id, claim);
+                assert_eq!(claim.key.is_none(), self.agents[agent].reports);
+                self.seen.claims += 1;
+            }
+            self.agents[agent].doing = match claim {
                 Some(claim) if !self.dice.one_in(12) => {
-                    Doing::Working { claim: Box::new(claim), used: 0 }
+                    let used = self.shadow.holds[&claim.task].used;
+                    Doing::Working { claim: Box::new(claim), used, ending: None }
                 }
                 _ => Doing::Idle,
             };
@@ -59,128 +77,63 @@ impl World {
     }
 
     async fn work(&mut self, agent: usize) {
-        let fate = self.dice.below(24);
-        if fate == 0 {
-            let until = self.now() + i64::try_from(self.dice.within(1, 300)).unwrap() * 1_000_000;
+        let fate = self.dice.below(48);
+        let Doing::Working { claim, used, ending } = &self.agents[agent].doing else { return };
+        let (claim, before, ending) = (claim.clone(), *used, *ending);
+        if fate < 2 {
+            let until = self.now() + self.dice.seconds(1, 300);
             self.agents[agent].doing = Doing::Dead { until };
+            // Its command may outlive it.
+            if self.dice.one_in(2) {
+                self.zombies.push(*claim);
+            }
             return;
         }
-        if fate == 1 {
+        if fate < 4 {
             // It is silent for a while, and may find that it is not its task any more.
             return;
         }
-        let id = self.agents[agent].id.clone();
-        let Doing::Working { claim, used } = &mut self.agents[agent].doing else { return };
-        let (claim, before) = (claim.clone(), *used);
-        let more = self.dice.below(claim.reserved.saturating_sub(before) + 1);
-        let tokens = before + more;
-        if let Doing::Working { used, .. } = &mut self.agents[agent].doing {
-            *used = tokens;
+        // What it has begun to say it says until it hears an answer.
+        if ending.is_some() {
+            return self.say(agent, ending).await;
         }
-        let said = Some(tokens);
-        let fleet = self.fleet();
-        let (task, epoch) = (claim.task.as_str(), claim.epoch);
-        let ended: Result<bool, FleetError> = match fate {
-            2..=13 => {
-                let heartbeat = Heartbeat { progress: Some("at work".into()), tokens: said };
-                fleet.heartbeat(&id, task, epoch, heartbeat).await.map(|_| false)
+        if self.agents[agent].reports {
+            let most = claim.reserved.saturating_sub(before) + 1;
+            let is_beyond = self.dice.one_in(10);
+            let more = self.dice.below(if is_beyond { most + 200 } else { most });
+            if let Doing::Working { used, .. } = &mut self.agents[agent].doing {
+                *used += more;
             }
-            14..=19 => {
-                let done = Completion { result: None, tokens: said };
-                fleet.complete(&id, task, epoch, done).await.map(|_| true)
+        } else if fate < 30 {
+            let is_let = self.begin_call(&claim).await;
+            if is_let || !self.dice.one_in(3) {
+                return;
             }
-            20 => {
-                let failure =
-                    Failure { reason: Some("it broke".into()), limited_until: None, tokens: said };
-                fleet.fail(&id, task, epoch, failure).await.map(|_| true)
-            }
-            21 => {
-                let question = Question { question: "Which?".into(), tokens: said };
-                fleet.ask(&id, task, epoch, question).await.map(|_| true)
-            }
-            22 => {
-                let until = fairgate_money::UnixMicros(self.now() + 90_000_000);
-                let failure = Failure { reason: None, limited_until: Some(until), tokens: said };
-                fleet.fail(&id, task, epoch, failure).await.map(|_| true)
-            }
-            // What it used without saying so is not charged.
-            _ => fleet.release(&id, task, epoch, Release::default()).await.map(|_| true),
+        }
+        let ends = match fate {
+            ..32 => None,
+            32..43 => Some(Ending::Complete),
+            43 => Some(Ending::Fail),
+            44 => Some(Ending::Ask),
+            45 => Some(Ending::Limited),
+            46 => Some(Ending::Release),
+            _ => None,
         };
-        self.note(agent, &claim, fate, tokens, before, ended).await;
-    }
-
-    /// Takes what the server said, or loses it: then the agent says the same again.
-    async fn note(
-        &mut self,
-        agent: usize,
-        claim: &Claim,
-        fate: u64,
-        tokens: u64,
-        before: u64,
-        said: Result<bool, FleetError>,
-    ) {
-        let is_release = fate >= 23;
-        match said {
-            Ok(has_ended) => {
-                if is_release {
-                    if let Doing::Working { used, .. } = &mut self.agents[agent].doing {
-                        *used = before;
-                    }
-                } else {
-                    self.charge(claim, tokens);
-                }
-                if (14..=19).contains(&fate) {
-                    *self.completed.entry(claim.task.clone()).or_default() += 1;
-                }
-                if has_ended && self.dice.one_in(4) {
-                    self.repeat(agent, claim, fate, tokens).await;
-                }
-                if has_ended {
-                    self.agents[agent].doing = Doing::Idle;
-                }
-            }
-            Err(FleetError::LeaseLost { .. }) => self.agents[agent].doing = Doing::Idle,
-            Err(error) => panic!("seed {}: {error}", self.seed),
+        if let Doing::Working { ending, .. } = &mut self.agents[agent].doing {
+            *ending = ends;
         }
+        self.say(agent, ends).await;
     }
 
-    /// Counts what the fleet must have charged.
-    fn charge(&mut self, claim: &Claim, tokens: u64) {
-        let most = self.reported.entry((claim.task.clone(), claim.epoch)).or_default();
-        let more = tokens.saturating_sub(*most);
-        *most += more;
-        *self.charged.entry(claim.project.clone()).or_default() += more;
-    }
-
-    /// Says once more what has been said: nothing must come of it.
-    async fn repeat(&mut self, agent: usize, claim: &Claim, fate: u64, tokens: u64) {
-        let id = self.agents[agent].id.clone();
-        let (task, epoch) = (claim.task.as_str(), claim.epoch);
-        if self.dice.one_in(2) {
-            // By now another agent may have it.
-            self.clock.0.fetch_add(1_000_000, std::sync::atomic::Ordering::Relaxed);
-            let server = self.dice.place(&self.servers);
-            self.serve(server).await;
-        }
-        let fleet = self.fleet();
-        let again = match fate {
-            14..=19 => {
-                let done = Completion { result: None, tokens: Some(tokens + 7) };
-                fleet.complete(&id, task, epoch, done).await.map(drop)
+    /// What is left of dead agents and lost claims makes calls with the old keys.
+    pub(super) async fn haunt(&mut self) {
+        for claim in std::mem::take(&mut self.zombies) {
+            if self.dice.one_in(2) {
+                self.begin_call(&claim).await;
             }
-            20 => {
-                let failure = Failure { tokens: Some(tokens + 7), ..Failure::default() };
-                fleet.fail(&id, task, epoch, failure).await.map(drop)
+            if !self.dice.one_in(4) {
+                self.zombies.push(claim);
             }
-            21 => {
-                let question = Question { question: "Which?".into(), tokens: Some(tokens + 7) };
-                fleet.ask(&id, task, epoch, question).await.map(drop)
-            }
-            _ => return,
-        };
-        match again {
-            Ok(()) | Err(FleetError::LeaseLost { .. }) => {}
-            Err(error) => panic!("seed {}: said again: {error}", self.seed),
         }
     }
 }

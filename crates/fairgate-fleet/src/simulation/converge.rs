@@ -2,12 +2,28 @@
 
 use std::collections::BTreeMap;
 
+use fairgate_store::{FleetTerms, KeyHash, Store};
+
 use super::Dice;
-use crate::model::Completion;
+use super::calls::{reservation, row};
+use super::shadow::Flight;
+use crate::fleet::{AgentId, Fleet};
+use crate::model::{Claim, Completion};
 use crate::testing::{World, asker, claim_of};
 
-/// Projects that always have ready tasks, agents that take one after another, tasks of any size: after the first round each
-/// project's tokens are never further from its ideal share than one largest task for each agent.
+/// An agent at work.
+struct Worker<'a> {
+    agent: &'a str,
+    claim: Claim,
+    /// What its task will have used in the end, and what of that it has not yet used.
+    left: u64,
+    /// Its call in flight.
+    call: Option<(String, Flight)>,
+}
+
+/// Projects that always have ready tasks, agents that take one after another and make calls through the gateway's part of the
+/// store, tasks and calls of any size, calls that use more than was reserved for them: after the first round each project's
+/// tokens are never further from its ideal share than one largest real use for each running agent.
 pub(super) async fn case(seed: u64) {
     let mut dice = Dice(seed);
     let mut w = World::new().await;
@@ -22,34 +38,73 @@ pub(super) async fn case(seed: u64) {
     }
     let names: Vec<_> = (0..agents).map(|number| format!("a{number}")).collect();
     w.agents(names.len()).await;
-    w.run("UPDATE fleet_agents SET reports = true", &[]).await;
     let largest = dice.within(100, 3_000);
+    let terms = FleetTerms { window: w.rules().window, budget: None };
     let mut used: BTreeMap<String, u64> = BTreeMap::new();
     let mut free: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut working = Vec::new();
+    let mut working: Vec<Worker<'_>> = Vec::new();
+    let mut requests = 0;
     for _ in 0..40 {
         let outcome = w.round(&free).await;
         for (agent, reply) in free.drain(..).zip(&outcome.replies) {
             let claim = claim_of(reply.as_ref()).expect("there is work for everybody").clone();
-            working.push((agent, claim));
+            working.push(Worker { agent, claim, left: dice.within(1, largest), call: None });
         }
-        // Some of them end, in any order.
-        for _ in 0..dice.within(1, working.len() as u64) {
-            let (agent, claim) = working.swap_remove(dice.place(&working));
-            let tokens = dice.within(1, largest);
-            *used.entry(claim.project.clone()).or_default() += tokens;
-            let id = crate::fleet::AgentId {
-                id: agent.to_owned(),
-                seed: asker(agent).seed,
-                token: None,
-            };
-            let done = Completion { result: None, tokens: Some(tokens) };
-            w.fleet().complete(&id, &claim.task, claim.epoch, done).await.unwrap();
-            free.push(agent);
+        // Calls begin and end in any order, until some of the tasks are done.
+        let ends = dice.within(1, working.len() as u64);
+        while (free.len() as u64) < ends {
+            let place = dice.place(&working);
+            if let Some(call) = working[place].call.take() {
+                let tokens = if dice.one_in(3) {
+                    working[place].left
+                } else {
+                    dice.below(working[place].left)
+                };
+                settle(&w.store, &call, tokens).await;
+                working[place].left -= tokens;
+                *used.entry(working[place].claim.project.clone()).or_default() += tokens;
+                check(seed, &used, &weights, agents * largest);
+            } else if working[place].left == 0 {
+                let done = working.swap_remove(place);
+                complete(&w.fleet(), &done).await;
+                free.push(done.agent);
+            } else {
+                requests += 1;
+                let request = format!("r{requests}");
+                let tokens = dice.within(1, largest);
+                let flight = begin(&w, terms, &request, &working[place].claim, tokens).await;
+                working[place].call = Some((request, flight));
+            }
         }
-        check(seed, &used, &weights, agents * largest);
     }
     w.store.close().await.unwrap();
+}
+
+/// A call that says that it may use so much; it may use more.
+async fn begin(w: &World, fleet: FleetTerms, request: &str, claim: &Claim, tokens: u64) -> Flight {
+    let key = claim.key.as_ref().unwrap();
+    let found = w.fleet().task_key(KeyHash::of(key.as_bytes())).await.unwrap().unwrap();
+    let flight = Flight {
+        project: found.project,
+        task: found.task,
+        epoch: found.epoch,
+        tokens,
+        at: w.now.0,
+        attempts: 0,
+    };
+    let asked = reservation(request, &flight, fleet, w.now.0);
+    w.store.reserve(asked).await.unwrap().unwrap();
+    flight
+}
+
+async fn settle(store: &Store, (request, flight): &(String, Flight), tokens: u64) {
+    store.record(row(request, flight, 1, tokens, true)).await.unwrap();
+}
+
+async fn complete(fleet: &Fleet, worker: &Worker<'_>) {
+    let id = AgentId { id: worker.agent.to_owned(), seed: asker(worker.agent).seed, token: None };
+    let done = Completion { result: None, tokens: Some(1 << 30) };
+    fleet.complete(&id, &worker.claim.task, worker.claim.epoch, done).await.unwrap();
 }
 
 fn check(seed: u64, used: &BTreeMap<String, u64>, weights: &BTreeMap<String, u64>, bound: u64) {

@@ -1,18 +1,19 @@
 //! What people make, and how they interfere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairgate_core::proportional::CreditWeight;
 
-use super::world::{Agent, Doing, World};
+use super::shadow::{Project, Task};
+use super::world::{Agent, Doing, Size, World};
 use crate::error::FleetError;
-use crate::fleet::AgentId;
 use crate::model::*;
 use crate::state::{ProjectStatus, TaskState};
 
 impl World {
-    pub(super) async fn add_projects(&mut self, most: u64) {
-        for number in 0..self.dice.within(2, most) {
+    pub(super) async fn add_projects(&mut self, count: u64) {
+        let many = if self.size == Size::Large { 60 } else { 1 };
+        for number in 0..count {
             let id = format!("p{number}");
             let weight = CreditWeight::from_thousandths(self.dice.within(1, 40) * 250).unwrap();
             let agent_max = match self.dice.below(4) {
@@ -25,48 +26,63 @@ impl World {
                 id: id.clone(),
                 tenant: "t".into(),
                 weight: Some(Weight(weight)),
-                concurrency: Some(u32::try_from(self.dice.within(1, 6)).unwrap()),
+                concurrency: Some(u32::try_from(self.dice.within(1, 6) * many).unwrap()),
                 exclusive: self.dice.one_in(8),
                 agent_max,
-                budget: self.dice.one_in(4).then(|| self.dice.within(500, 8_000)),
+                budget: self.dice.one_in(4).then(|| self.dice.within(500, 8_000) * many),
+            };
+            let mut shadow = Project {
+                concurrency: project.concurrency.unwrap().into(),
+                exclusive: project.exclusive,
+                big_max: project.agent_max.get("big").map(|most| u64::from(*most)),
+                budget: project.budget,
+                workspaces: BTreeSet::new(),
+                uses: Vec::new(),
             };
             self.fleet().add_project("admin", project).await.unwrap();
             if self.dice.one_in(3) {
-                for workspace in 0..self.dice.within(1, 4) {
+                for workspace in 0..self.dice.within(1, 4) * many {
                     let workspace = NewWorkspace {
                         id: format!("{id}-w{workspace}"),
                         project: id.clone(),
                         path: "/w".into(),
                     };
+                    shadow.workspaces.insert(workspace.id.clone());
                     self.fleet().add_workspace("admin", workspace).await.unwrap();
                 }
             }
+            self.shadow.projects.insert(id.clone(), shadow);
             self.projects.push(id);
         }
     }
 
-    pub(super) async fn add_agents(&mut self, most: u64) {
-        for number in 0..self.dice.within(2, most) {
-            let kind = self.dice.one_in(3).then(|| "big".to_owned());
-            let id = format!("a{number}");
-            // They say themselves what they use, so that it is known here what must be charged.
-            let agent = NewAgent { id: id.clone(), kind, reports_tokens: true };
-            self.fleet().add_agent("admin", agent).await.unwrap();
-            self.agents
-                .push(Agent { id: AgentId { id, seed: [0; 32], token: None }, doing: Doing::Idle });
+    /// Agents, most of which call through the gateway. Of the others what they say counts.
+    pub(super) async fn add_agents(&mut self, count: u64) {
+        for number in 0..count {
+            let is_big = self.dice.one_in(3);
+            let reports = self.dice.one_in(4);
+            let agent = NewAgent {
+                id: format!("a{number}"),
+                kind: is_big.then(|| "big".to_owned()),
+                reports_tokens: reports,
+            };
+            let token = self.fleet().add_agent("admin", agent).await.unwrap().token;
+            let id = self.fleet().agent(&token).await.unwrap().unwrap();
+            let lies = !reports && self.dice.one_in(5);
+            self.agents.push(Agent { id, is_big, reports, lies, doing: Doing::Idle });
         }
+        self.seen.agents += count;
     }
 
-    pub(super) async fn add_tasks(&mut self, most: u64) {
+    pub(super) async fn add_tasks(&mut self, least: u64, most: u64) {
         let first = self.next_task;
         let mut tasks = Vec::new();
-        for _ in 0..self.dice.within(1, most) {
+        for _ in 0..self.dice.within(least, most) {
             let number = self.next_task;
             self.next_task += 1;
             let project = self.projects[self.dice.place(&self.projects)].clone();
-            let workspaces = self
-                .rows(&format!("SELECT id FROM fleet_workspaces WHERE project = '{project}'"))
-                .await;
+            let workspaces: Vec<_> =
+                self.shadow.projects[&project].workspaces.iter().cloned().collect();
             let has_own = !workspaces.is_empty() && self.dice.one_in(3);
             let workspace = has_own.then(|| workspaces[self.dice.place(&workspaces)].clone());
             let affinity = self
@@ -76,6 +92,15 @@ impl World {
             let needs = (number > first && self.dice.one_in(4))
                 .then(|| format!("t{}", self.dice.within(first, number - 1)));
             let resume_after = self.dice.one_in(10).then(|| self.now() + 30_000_000);
+            let task = Task {
+                project: project.clone(),
+                workspace: workspace.clone(),
+                epoch: 0,
+                used: 0,
+                calls: 0,
+                is_completed: false,
+            };
+            self.shadow.tasks.insert(format!("t{number}"), task);
             tasks.push(NewTask {
                 id: Some(format!("t{number}")),
                 project,
@@ -101,14 +126,14 @@ impl World {
         let project = self.projects[self.dice.place(&self.projects)].clone();
         let done: Result<(), FleetError> = match self.dice.below(9) {
             0 | 1 => {
-                self.add_tasks(12).await;
+                self.add_tasks(1, 12).await;
                 Ok(())
             }
-            2 => fleet.act("admin", &task, TaskAction::Cancel { reason: None }).await.map(drop),
+            2 => self.take_away(&task, TaskAction::Cancel { reason: None }).await,
             3 => {
                 let until = fairgate_money::UnixMicros(self.now() + 20_000_000);
                 let until = self.dice.one_in(2).then_some(until);
-                fleet.act("admin", &task, TaskAction::Pause { until, reason: None }).await.map(drop)
+                self.take_away(&task, TaskAction::Pause { until, reason: None }).await
             }
             4 => self.act_on_all(TaskState::Paused, &TaskAction::Resume).await,
             5 => {
@@ -133,6 +158,13 @@ impl World {
         }
     }
 
+    /// A person takes a task away from whoever holds it.
+    async fn take_away(&mut self, task: &str, action: TaskAction) -> Result<(), FleetError> {
+        self.fleet().act("admin", task, action).await?;
+        self.shadow.holds.remove(task);
+        Ok(())
+    }
+
     async fn act_on_all(
         &mut self,
         state: TaskState,
@@ -141,6 +173,9 @@ impl World {
         let tasks = self.rows(&format!("SELECT id FROM fleet_tasks WHERE state = '{state}'")).await;
         for task in tasks {
             self.fleet().act("admin", &task, action.clone()).await?;
+            if matches!(action, TaskAction::Skip { .. }) {
+                self.shadow.tasks.get_mut(&task).unwrap().is_completed = true;
+            }
         }
         Ok(())
     }

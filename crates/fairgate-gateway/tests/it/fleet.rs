@@ -2,6 +2,7 @@
 
 mod agents;
 mod cases;
+mod holes;
 mod life;
 mod people;
 
