@@ -211,9 +211,12 @@ impl World {
         for agent in 0..self.agents.len() {
             self.leave(agent);
         }
-        self.clock.0.fetch_add(3_600_000_000, Ordering::Relaxed);
-        for server in 0..self.servers.len() {
-            self.serve(server).await;
+        // A server that has just started grants leases a little more time, once.
+        for _ in 0..2 {
+            self.clock.0.fetch_add(3_600_000_000, Ordering::Relaxed);
+            for server in 0..self.servers.len() {
+                self.serve(server).await;
+            }
         }
         let held = self
             .rows("SELECT id FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS')")
