@@ -4,7 +4,8 @@
 //! changes nothing. What ends a claim may be said twice: the second time finds in the history that this agent ended this
 //! claim in this very way, and is answered with how the task stands.
 
-use fairgate_store::{StoreError, Transaction};
+use fairgate_money::UnixMicros;
+use fairgate_store::{StoreError, TaskClaim, Transaction};
 
 use crate::call::{Call, bump_version};
 use crate::error::FleetError;
@@ -19,6 +20,8 @@ use crate::usage;
 
 /// How long a result may be, in bytes.
 const RESULT_MAX: usize = 64 << 10;
+/// Why a task waits for a provider.
+const LIMITED: &str = "the provider's limit is reached";
 /// How long a question may be, in bytes.
 const QUESTION_MAX: usize = 16 << 10;
 
@@ -224,12 +227,11 @@ fn after(
     let or = |words: &str| said.clone().unwrap_or_else(|| words.to_owned());
     if let Some(until) = failure.limited_until {
         text::moment("limited_until", until)?;
-        return Ok(Next {
-            reason: Some(or("the provider's limit is reached")),
-            resume_after: Some(until),
-            by_agent: true,
-            ..Next::to(TaskState::Paused, standing)
-        });
+        return Ok(limited(standing, until, or(LIMITED)));
+    }
+    if let Some(until) = limit(standing, call) {
+        let said = said.map_or_else(String::new, |said| format!("; the agent says: {said}"));
+        return Ok(limited(standing, until, format!("{LIMITED}{said}")));
     }
     let (retries, most) = (standing.retries, standing.retries_max);
     let after = retry::after_failure(retries, most, call.options.backoff, call.now);
@@ -244,6 +246,37 @@ fn after(
         retries: after.retries,
         by_agent: true,
     })
+}
+
+/// Until when a provider's limit stops the calls of a task that is held, as the gateway has seen.
+fn limit(standing: &Standing, call: &Call) -> Option<UnixMicros> {
+    standing.resume_after.filter(|until| *until > call.now)
+}
+
+/// A task that waits for a provider, which counts as no failure.
+fn limited(standing: &Standing, until: UnixMicros, reason: String) -> Next {
+    let (reason, resume_after) = (Some(reason), Some(until));
+    Next { reason, resume_after, by_agent: true, ..Next::to(TaskState::Paused, standing) }
+}
+
+/// The gateway could make no call for a claim, because of a provider's limit that lasts until then. A claim that is over is
+/// left alone; of several limits the last one counts.
+pub(crate) fn note_limit(
+    tx: &mut dyn Transaction,
+    claim: &TaskClaim,
+    until: UnixMicros,
+) -> Result<(), FleetError> {
+    text::moment("until", until)?;
+    let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
+    let noted = tx.run(
+        "UPDATE fleet_tasks SET resume_after = $1 WHERE id = $2 AND epoch = $3 \
+         AND state IN ('ASSIGNED', 'IN_PROGRESS') AND (resume_after IS NULL OR resume_after < $1)",
+        &[until.into(), claim.task.as_str().into(), epoch.into()],
+    )?;
+    if noted > 0 {
+        bump_version(tx)?;
+    }
+    Ok(())
 }
 
 /// Why a task is blocked that failed as often as it may, and who waits for it.
@@ -293,6 +326,12 @@ pub(crate) fn release(
         let reason = Some(format!("given back{}", said.unwrap_or_default()));
         let next = Next { by_agent: true, reason, ..Next::to(TaskState::Ready, &standing) };
         step::go(tx, call, &standing, &next, "")?;
+        if let Some(until) = limit(&standing, call) {
+            // The next agent would meet the same limit.
+            let given_back = step::standing(tx, named.task)?;
+            let next = limited(&given_back, until, LIMITED.to_owned());
+            step::go(tx, call, &given_back, &next, "")?;
+        }
         seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)

@@ -13,12 +13,16 @@ use crate::counted::Counted;
 use crate::error::FleetError;
 use crate::fleet::{AgentId, Clock, FleetOptions, Rounds};
 use crate::journal::Journal;
+use crate::lapse::Moment;
 use crate::pace::{Pace, Step};
 use crate::round::{self, Outcome, Reply, Rules};
 use crate::waiters::{Claimed, Waiters};
 
 /// How much longer than it asked to wait an agent is kept waiting for a round that has not looked yet.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// A sleep that lasts so much longer than it was meant to is one of the whole process: its machine stood still.
+const STALL: Duration = Duration::from_secs(10);
 
 /// What the loop and those who wait for it share.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(crate) struct Dispatch {
     /// Told when something changed that a round should see.
     news: Arc<Notify>,
     is_stopped: AtomicBool,
+    /// Whether something that an agent said could not be written since the loop's last step.
+    has_trouble: AtomicBool,
     journal: Option<Journal>,
     complaints: Throttle<&'static str>,
     rounds: Mutex<Rounds>,
@@ -40,6 +46,7 @@ impl Dispatch {
             rules: Rules::new(options),
             news,
             is_stopped: AtomicBool::new(false),
+            has_trouble: AtomicBool::new(false),
             journal: options.journal.clone().map(Journal::new),
             complaints: Throttle::default(),
             rounds: Mutex::default(),
@@ -61,6 +68,11 @@ impl Dispatch {
         rounds.with_agents += 1;
         rounds.time += time;
         rounds.statements_most = rounds.statements_most.max(statements);
+    }
+
+    /// What an agent said could not be written: its lease is not charged for that.
+    pub(crate) fn not_heard(&self) {
+        self.has_trouble.store(true, Ordering::Relaxed);
     }
 
     /// Ends the loop after the round that is being made.
@@ -98,9 +110,13 @@ impl Dispatch {
                 }
                 Ok(Stepped::Looked) => {}
                 Ok(Stepped::Idle(length)) => {
+                    let began = Instant::now();
                     tokio::select! {
                         () = self.news.notified() => pace.hear(),
                         () = tokio::time::sleep(length) => {}
+                    }
+                    if began.elapsed() > length + STALL {
+                        pace.watch.failed();
                     }
                 }
                 Err(StoreError::Closed) => break,
@@ -125,6 +141,9 @@ impl Dispatch {
         clock: &Arc<dyn Clock>,
         pace: &mut Pace,
     ) -> Result<Stepped, StoreError> {
+        if self.has_trouble.swap(false, Ordering::Relaxed) {
+            pace.watch.failed();
+        }
         let stepped = match pace.next(clock.now(), self.waiters.are_there()) {
             Step::Round => self.round(store, clock, pace).await.map(Stepped::Made),
             Step::Look => look(store, &**clock, pace).await.map(|()| Stepped::Looked),
@@ -143,13 +162,14 @@ impl Dispatch {
         pace: &mut Pace,
     ) -> Result<Vec<Round>, StoreError> {
         let (numbers, askers) = self.waiters.enter_round();
-        let (rules, its_clock) = (self.rules, Arc::clone(clock));
+        let (rules, its_clock, watch) = (self.rules, Arc::clone(clock), pace.watch);
         // The time is taken when the transaction's turn has come.
         let serves = !askers.is_empty();
         let work = move |tx: &mut dyn fairgate_store::Transaction| {
             let began = Instant::now();
             let mut counted = Counted::new(tx);
-            let outcome = round::round(&mut counted, &rules, &askers, its_clock.now())?;
+            let at = Moment::of(&*its_clock);
+            let outcome = round::round(&mut counted, &rules, &askers, watch.lapse(at), at.now)?;
             Ok((outcome, began, counted.statements))
         };
         let outcome = store.transact(Keep::ThroughKill, work).await;
@@ -158,7 +178,8 @@ impl Dispatch {
                 if serves {
                     self.count_round(began.elapsed(), statements);
                 }
-                pace.made(clock.now(), outcome.version, outcome.due, outcome.again);
+                let at = Moment::of(&**clock);
+                pace.made(at, outcome.version, outcome.due, outcome.again);
                 Ok(self.hand_out(&numbers, outcome))
             }
             Err(problem) => Err(problem),
@@ -199,7 +220,7 @@ async fn look(store: &Store, clock: &dyn Clock, pace: &mut Pace) -> Result<(), S
     let read =
         |tx: &mut dyn fairgate_store::Transaction| tx.first(round::VERSION, &[], |row| row.int(0));
     let version = store.inspect(read).await?;
-    pace.saw(clock.now(), version.unwrap_or_default());
+    pace.saw(Moment::of(clock), version.unwrap_or_default());
     Ok(())
 }
 

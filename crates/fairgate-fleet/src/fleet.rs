@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairgate_money::UnixMicros;
-use fairgate_store::{Keep, KeyHash, Store, Transaction};
+use fairgate_store::{Keep, KeyHash, Store, StoreError, TaskClaim, Transaction};
 use tokio::sync::Notify;
 
 use crate::call::Call;
@@ -24,6 +24,11 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Se
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The moment that it is.
     fn now(&self) -> UnixMicros;
+
+    /// The time since some moment, which goes on as time passes, whatever the clock is set to.
+    fn steady(&self) -> Duration {
+        Duration::from_micros(u64::try_from(self.now().0).unwrap_or(0))
+    }
 }
 
 /// The system's clock.
@@ -34,6 +39,11 @@ impl Clock for SystemClock {
     fn now(&self) -> UnixMicros {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    fn steady(&self) -> Duration {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        FIRST.get_or_init(Instant::now).elapsed()
     }
 }
 
@@ -161,9 +171,9 @@ impl Fleet {
         + 'static,
     ) -> Answer<'a, T> {
         let (agent, task) = (agent.id.clone(), task.to_owned());
-        self.change(format!("agent:{agent}"), move |tx, call| {
+        self.heard(self.change(format!("agent:{agent}"), move |tx, call| {
             work(tx, call, Named { agent: &agent, task: &task, epoch })
-        })
+        }))
     }
 
     /// Takes what an agent says of a claim that goes on.
@@ -177,8 +187,19 @@ impl Fleet {
         + 'static,
     ) -> Answer<'a, T> {
         let (agent, task) = (agent.id.clone(), task.to_owned());
-        self.transact(Keep::ThroughKill, format!("agent:{agent}"), move |tx, call| {
+        self.heard(self.transact(Keep::ThroughKill, format!("agent:{agent}"), move |tx, call| {
             work(tx, call, Named { agent: &agent, task: &task, epoch })
+        }))
+    }
+
+    /// Tells the loop where the database did not take what an agent said.
+    fn heard<'a, T: Send + 'a>(&'a self, said: Answer<'a, T>) -> Answer<'a, T> {
+        Box::pin(async move {
+            let said = said.await;
+            if matches!(said, Err(FleetError::Store(StoreError::Database(_) | StoreError::Full(_)))) {
+                self.inner.dispatch.not_heard();
+            }
+            said
         })
     }
 
@@ -459,6 +480,15 @@ impl Fleet {
     ) -> Answer<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| {
             claims::release(tx, call, named, &release)
+        })
+    }
+
+    /// Notes that a provider's limit stops the calls of a claim until then. Where its agent fails the task or gives it back before
+    /// that, the task waits until then, and it counts as no failure.
+    pub fn note_limit<'a>(&'a self, claim: &TaskClaim, until: UnixMicros) -> Answer<'a, ()> {
+        let claim = claim.clone();
+        self.transact(Keep::ThroughKill, "fleet".to_owned(), move |tx, _| {
+            claims::note_limit(tx, &claim, until)
         })
     }
 

@@ -121,9 +121,10 @@ impl Files {
         }
         let Some((file, length)) = &mut self.current else { return Ok(()) };
         if let Err(error) = file.write_all(line) {
-            // A line that is cut off at the end of a file is left out by whoever reads it.
-            let _ = file.set_len(*length);
-            self.current = None;
+            // The file goes on when there is room. Another one in its place would cost the oldest, and meet the same disk.
+            if file.set_len(*length).is_err() {
+                self.current = None;
+            }
             return Err(error);
         }
         *length += line.len() as u64;
@@ -144,7 +145,7 @@ impl Files {
         }
         let next = numbers.last().map_or(1, |last| last.saturating_add(1));
         let mut options = File::options();
-        options.write(true).create_new(true);
+        options.append(true).create_new(true);
         // It tells who works on what.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -209,6 +210,44 @@ mod tests {
         assert_eq!(files(&folder.path().join("rounds")), [(name(1), vec![0, 1, 2])]);
         journal.put(call(3));
         assert_eq!(journal.lost(), 1, "it is closed");
+    }
+
+    const FOLDER: &str = "FAIRGATE_FLEET_FULL_JOURNAL";
+
+    /// The child: writes more than there is room for.
+    #[test]
+    #[ignore = "the child process of the test below"]
+    fn child() {
+        let Some(folder) = std::env::var_os(FOLDER) else { return };
+        let journal = Journal::with_bounds(folder.into(), FILE_BYTES_MAX, 4);
+        (100..300).for_each(|at| journal.put(call(at)));
+        journal.close();
+        println!("lost {}.", journal.lost());
+    }
+
+    #[test]
+    fn a_full_disk_costs_no_older_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::with_bounds(folder.path().into(), 1, 4);
+        (0..3).for_each(|at| journal.put(call(at)));
+        journal.close();
+        // No file of the child may be larger than 4 KiB: its writes fail beyond that, as on a full disk.
+        let child = std::process::Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["journal::tests::child", "--exact", "--ignored", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout).into_owned();
+        let lost = told.split_once("lost ").and_then(|(_, rest)| rest.split_once('.'));
+        let lost: usize = lost.and_then(|(lost, _)| lost.parse().ok()).expect(&told);
+        let files = files(folder.path());
+        let kept: Vec<_> = files.iter().take(3).map(|(_, moments)| moments.clone()).collect();
+        assert_eq!((files.len(), kept), (4, vec![vec![0], vec![1], vec![2]]));
+        let written = &files[3].1;
+        assert!(lost > 0 && !written.is_empty(), "{told}");
+        assert_eq!(written.len() + lost, 200, "what is not lost is there, in whole lines");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod history;
 mod journal;
 mod json_rows;
 mod keys;
+mod lapse;
 mod logs;
 mod model;
 mod pace;

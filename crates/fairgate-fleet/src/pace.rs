@@ -1,10 +1,12 @@
 //! When the loop makes a round: when this process changed something or an agent came, when a time has come (a lease, a
 //! pause or a wait for an agent ends), or when another process changed something, for which it looks at the fleet's
-//! version now and then. Otherwise it sleeps.
+//! version now and then. Otherwise it sleeps. It also keeps the [`Watch`] over when the database answered.
 
 use std::time::Duration;
 
 use fairgate_money::UnixMicros;
+
+use crate::lapse::{Moment, Watch};
 
 /// How often the version is looked at while an agent waits, and while none does.
 const LOOK: Duration = Duration::from_secs(1);
@@ -36,29 +38,39 @@ pub(crate) struct Pace {
     looked_at: UnixMicros,
     /// Not before this moment, after a failure.
     not_before: Option<UnixMicros>,
+    pub(crate) watch: Watch,
 }
 
 impl Pace {
     /// Begins with a round.
     pub(crate) fn new(now: UnixMicros) -> Self {
-        Self { version: None, due: None, has_news: true, looked_at: now, not_before: None }
+        Self {
+            version: None,
+            due: None,
+            has_news: true,
+            looked_at: now,
+            not_before: None,
+            watch: Watch::default(),
+        }
     }
 
     /// What to do now.
     pub(crate) fn next(&self, now: UnixMicros, is_awaited: bool) -> Step {
-        if let Some(wait) = self.not_before.and_then(|at| until(at, now)) {
-            return Step::Sleep(wait);
+        // A longer wait than was meant is that of a clock that was put back.
+        let pause = self.not_before.and_then(|at| until(at, now));
+        if let Some(pause) = pause.filter(|pause| *pause <= AFTER_FAILURE) {
+            return Step::Sleep(pause);
         }
         let until_due = self.due.map(|at| until(at, now));
         if self.has_news || until_due == Some(None) {
             return Step::Round;
         }
         let every = if is_awaited { LOOK } else { LOOK_IDLE };
-        // A clock that was set back is as good as one that has gone on: it looks.
-        let since = now.0.checked_sub(self.looked_at.0).and_then(|it| u64::try_from(it).ok());
-        let Some(until_look) =
-            since.and_then(|since| every.checked_sub(Duration::from_micros(since)))
-        else {
+        // Where the clock was put back, a round sees to leases that end too late now.
+        let Ok(since) = u64::try_from(now.0.saturating_sub(self.looked_at.0)) else {
+            return Step::Round;
+        };
+        let Some(until_look) = every.checked_sub(Duration::from_micros(since)) else {
             return Step::Look;
         };
         if until_look.is_zero() {
@@ -75,23 +87,26 @@ impl Pace {
     /// A round was made.
     pub(crate) fn made(
         &mut self,
-        now: UnixMicros,
+        at: Moment,
         version: i64,
         due: Option<UnixMicros>,
         again: bool,
     ) {
-        *self =
-            Self { version: Some(version), due, has_news: again, looked_at: now, not_before: None };
+        self.watch.made(at);
+        let (version, looked_at) = (Some(version), at.now);
+        *self = Self { version, due, has_news: again, looked_at, not_before: None, ..*self };
     }
 
     /// The version was looked at.
-    pub(crate) fn saw(&mut self, now: UnixMicros, version: i64) {
-        self.looked_at = now;
+    pub(crate) fn saw(&mut self, at: Moment, version: i64) {
+        self.watch.looked(at);
+        self.looked_at = at.now;
         self.has_news |= self.version != Some(version);
     }
 
     /// The database failed.
     pub(crate) fn failed(&mut self, now: UnixMicros) {
+        self.watch.failed();
         let micros = i64::try_from(AFTER_FAILURE.as_micros()).unwrap_or(i64::MAX);
         self.not_before = Some(UnixMicros(now.0.saturating_add(micros)));
         self.has_news = true;
@@ -114,10 +129,14 @@ mod tests {
         UnixMicros(seconds * S)
     }
 
+    fn moment(seconds: i64) -> Moment {
+        Moment { now: at(seconds), steady: Duration::from_secs(seconds.unsigned_abs()) }
+    }
+
     fn rested(due: Option<UnixMicros>) -> Pace {
         let mut pace = Pace::new(at(100));
         assert_eq!(pace.next(at(100), false), Step::Round);
-        pace.made(at(100), 7, due, false);
+        pace.made(moment(100), 7, due, false);
         pace
     }
 
@@ -135,9 +154,9 @@ mod tests {
         let mut pace = rested(None);
         assert_eq!(pace.next(at(101), false), Step::Sleep(LOOK_IDLE - LOOK));
         assert_eq!(pace.next(at(101), true), Step::Look);
-        pace.saw(at(101), 7);
+        pace.saw(moment(101), 7);
         assert_eq!(pace.next(at(101), true), Step::Sleep(LOOK));
-        pace.saw(at(102), 8);
+        pace.saw(moment(102), 8);
         assert_eq!(pace.next(at(102), true), Step::Round);
     }
 
@@ -151,7 +170,7 @@ mod tests {
     #[test]
     fn a_round_may_ask_for_another() {
         let mut pace = rested(None);
-        pace.made(at(100), 8, None, true);
+        pace.made(moment(100), 8, None, true);
         assert_eq!(pace.next(at(100), false), Step::Round);
     }
 
@@ -166,11 +185,11 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_stops_nothing() {
         let pace = rested(Some(at(200)));
-        assert_eq!(pace.next(at(50), true), Step::Look);
+        assert_eq!(pace.next(at(50), true), Step::Round);
         assert_eq!(pace.next(at(1_000_000), true), Step::Round);
-        assert_eq!(pace.next(UnixMicros(i64::MIN), true), Step::Look);
+        assert_eq!(pace.next(UnixMicros(i64::MIN), true), Step::Round);
         let mut pace = rested(None);
         pace.failed(at(100));
-        assert_eq!(pace.next(at(0), true), Step::Sleep(LOOK_IDLE), "never longer");
+        assert_eq!(pace.next(at(0), true), Step::Round, "not an hour later");
     }
 }

@@ -20,6 +20,7 @@ use fairgate_store::{KeyHash, StoreError, Transaction};
 
 use crate::activity::Terms;
 use crate::fleet::FleetOptions;
+use crate::lapse::{self, Lapse};
 use crate::model::Claim;
 use crate::state::AgentState;
 use crate::usage::{self, Window};
@@ -117,13 +118,17 @@ pub(crate) enum Reply {
     },
 }
 
-/// Makes a round.
+/// Makes a round. `lapsed` is what agents could not help: leases are not charged for it.
 pub(crate) fn round(
     tx: &mut dyn Transaction,
     rules: &Rules,
     askers: &[Asker],
+    lapsed: Option<Lapse>,
     now: UnixMicros,
 ) -> Result<Outcome, StoreError> {
+    if let Some(lapsed) = lapsed {
+        lapse::make_good(tx, lapsed, rules.lease, now)?;
+    }
     let expired = expire::expire(tx, rules, now)?;
     let mut outcome = Outcome { again: expired.has_more, ..Outcome::default() };
     outcome.replies.resize_with(askers.len(), || None);
@@ -136,7 +141,7 @@ pub(crate) fn round(
     let fades = outcome.due.take();
     // A bucket of the shortest windows is over sooner than anybody could look.
     let rolls = rules.window.bucket_end(now).max(retry::later(now, ROLL_MIN));
-    outcome.due = next_due(tx, now)?.into_iter().chain(fades).chain([rolls]).min();
+    outcome.due = next_due(tx, rules, now)?.into_iter().chain(fades).chain([rolls]).min();
     Ok(outcome)
 }
 
@@ -160,15 +165,16 @@ fn serve(
                 let reply = asker.refused(AgentState::Retired, "is not there any more".into());
                 outcome.replies[place] = Some(reply);
             }
-            Some(agent) if agent.state != AgentState::Active => {
-                outcome.replies[place] =
-                    Some(asker.refused(agent.state, format!("is {}", agent.state)));
-            }
             // Its token was rotated while it waited: it finds out when it asks again.
             Some(agent) if asker.token.is_some_and(|token| token.0 != *agent.hash) => {}
             Some(agent) => match holding.get(asker.agent.as_str()) {
-                Some(task) => again.push((place, *task)),
-                None => {
+                // One that is paused ends what it has begun.
+                Some(task) if agent.state != AgentState::Retired => again.push((place, *task)),
+                _ if agent.state != AgentState::Active => {
+                    outcome.replies[place] =
+                        Some(asker.refused(agent.state, format!("is {}", agent.state)));
+                }
+                _ => {
                     free.push(place);
                     let (agent, kind) = (asker.agent.as_str().into(), agent.kind.as_str().into());
                     waiting.push(Waiting { agent, kind });
@@ -259,15 +265,27 @@ fn version(tx: &mut dyn Transaction, has_changed: bool) -> Result<i64, StoreErro
 /// The version, read.
 pub(crate) const VERSION: &str = "SELECT version FROM fleet WHERE one = 1";
 
-/// When the next lease, pause or wait for an agent ends.
-fn next_due(tx: &mut dyn Transaction, now: UnixMicros) -> Result<Option<UnixMicros>, StoreError> {
+/// When the next lease, pause or wait for an agent ends. Leases that end too late are shortened.
+fn next_due(
+    tx: &mut dyn Transaction,
+    rules: &Rules,
+    now: UnixMicros,
+) -> Result<Option<UnixMicros>, StoreError> {
     let due = tx.first(
         "SELECT (SELECT MIN(lease_until) FROM fleet_tasks WHERE lease_until > $1), \
          (SELECT MIN(resume_after) FROM fleet_tasks WHERE resume_after > $1), \
          (SELECT MIN(ready_at + affinity_wait) FROM fleet_tasks \
-           WHERE state = 'READY' AND affinity IS NOT NULL AND ready_at + affinity_wait > $1)",
+           WHERE state = 'READY' AND affinity IS NOT NULL AND ready_at + affinity_wait > $1), \
+         (SELECT MAX(lease_until) FROM fleet_tasks WHERE lease_until > $1)",
         &[now.into()],
-        |row| Ok([row.moment_or_null(0)?, row.moment_or_null(1)?, row.moment_or_null(2)?]),
+        |row| {
+            let ends = [row.moment_or_null(0)?, row.moment_or_null(1)?, row.moment_or_null(2)?];
+            Ok((ends, row.moment_or_null(3)?))
+        },
     )?;
-    Ok(due.and_then(|due| due.into_iter().flatten().min()))
+    let (ends, last) = due.unwrap_or_default();
+    let is_late = last.is_some_and(|last| last > lapse::latest(rules.lease, now));
+    let shortened = is_late && lapse::shorten(tx, rules.lease, now)?;
+    let soonest = shortened.then(|| rules.lease_end(now));
+    Ok(ends.into_iter().flatten().chain(soonest).min())
 }

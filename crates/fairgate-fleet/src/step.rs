@@ -23,6 +23,8 @@ pub(crate) struct Standing {
     pub(crate) open_needs: u64,
     pub(crate) retries: u32,
     pub(crate) retries_max: u32,
+    /// Of a task that is held: until when a provider's limit stops its calls.
+    pub(crate) resume_after: Option<UnixMicros>,
     pub(crate) reserved: u64,
     /// Of this claim.
     pub(crate) used: u64,
@@ -32,7 +34,7 @@ pub(crate) struct Standing {
 
 pub(crate) fn standing(tx: &mut dyn Transaction, id: &str) -> Result<Standing, FleetError> {
     let sql = "SELECT project, state, reason, agent, epoch, ended_epoch, open_needs, retries, retries_max, reserved, \
-               used, used_before FROM fleet_tasks WHERE id = $1";
+               used, used_before, resume_after FROM fleet_tasks WHERE id = $1";
     let found = tx.first(sql, &[id.into()], |row| {
         let small = |column| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
         let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
@@ -50,6 +52,7 @@ pub(crate) fn standing(tx: &mut dyn Transaction, id: &str) -> Result<Standing, F
             reserved: count(9)?,
             used: count(10)?,
             used_before: count(11)?,
+            resume_after: row.moment_or_null(12)?,
         })
     })?;
     found.ok_or_else(|| not_found("task", id))

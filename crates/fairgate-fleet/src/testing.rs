@@ -264,7 +264,7 @@ impl World {
         let work = move |tx: &mut dyn Transaction| {
             let mut counted = Counted { tx, statements: Vec::new() };
             let begun = Instant::now();
-            let outcome = round::round(&mut counted, &rules, &askers, now)?;
+            let outcome = round::round(&mut counted, &rules, &askers, None, now)?;
             if std::env::var_os("FAIRGATE_STATEMENTS").is_some() {
                 show(&counted.statements, begun.elapsed());
             }

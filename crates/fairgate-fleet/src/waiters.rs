@@ -111,8 +111,7 @@ impl Waiters {
         let mut state = self.lock();
         for waiter in std::mem::take(&mut state.waiting) {
             if waiter.is_in_round && waiter.until <= now {
-                let failed =
-                    |problem: &StoreError| StoreError::Database(problem.to_string()).into();
+                let failed = |problem: &StoreError| problem.repeated().into();
                 let _ = waiter.reply.send(problem.map_or(Ok(None), |problem| Err(failed(problem))));
             } else {
                 let was_served = waiter.was_served || (waiter.is_in_round && problem.is_none());

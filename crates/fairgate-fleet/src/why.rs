@@ -287,14 +287,20 @@ fn needs(
 fn held(context: &Context, subject: &Subject) -> Said {
     let agent = subject.agent.as_deref().unwrap_or("?");
     let since = subject.claimed_at.map(|at| span(at, context.now)).unwrap_or_default();
+    let limit = subject.resume_after.filter(|until| *until > context.now);
+    let limited = limit.map_or_else(String::new, |until| {
+        format!("; a provider's limit stops its calls for another {}", span(context.now, until))
+    });
     let said = if subject.state == TaskState::Assigned {
-        let sentence = format!("Agent {agent} was given it {since} ago and has not begun yet.");
+        let sentence =
+            format!("Agent {agent} was given it {since} ago and has not begun yet{limited}.");
         Said::new("assigned", sentence)
     } else {
-        Said::new("running", format!("Agent {agent} has worked on it for {since}."))
+        Said::new("running", format!("Agent {agent} has worked on it for {since}{limited}."))
     };
     said.fact("agent", agent)
         .fact("claim", subject.epoch.to_string())
+        .maybe("limited until", limit.map(moment))
         .maybe("lease ends in", subject.lease_until.map(|at| span(context.now, at)))
         .maybe("progress", subject.progress.as_deref().map(repeated))
 }

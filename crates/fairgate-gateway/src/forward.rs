@@ -16,6 +16,7 @@ mod cost;
 mod flight;
 mod headers;
 mod leases;
+mod limited;
 mod models;
 mod passage;
 mod provider;
@@ -67,7 +68,11 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     let mut passage = Passage::new(app, caller, id, route);
     let sent = match accept(&mut passage, headers, uri, body).await {
         Ok((accepted, mut payload)) => {
-            send::send(accepted, &mut payload).await.map(|sent| (payload, sent))
+            let sent = send::send(accepted, &mut payload).await;
+            if passage.arrival.caller.claim.is_some() {
+                Box::pin(limited::tell_fleet(&passage.arrival, &sent)).await;
+            }
+            sent.map(|sent| (payload, sent))
         }
         Err(refusal) => Err(refusal),
     };

@@ -177,6 +177,11 @@ impl Metrics {
         self.instruments.ledger_rows_waiting.set(i64::try_from(rows).unwrap_or(i64::MAX));
     }
 
+    /// How many calls of the fleet's scheduler are missing in the journal of rounds.
+    pub fn rounds_not_journaled(&self, rounds: u64) {
+        self.instruments.fleet_rounds_not_journaled.set(i64::try_from(rounds).unwrap_or(i64::MAX));
+    }
+
     /// Somebody asked the admin API without its token.
     pub fn admin_denied(&self) {
         self.instruments.admin_denied.inc();

@@ -38,6 +38,9 @@ pub struct LeaseLost {
     pub task: String,
     /// What became of it.
     pub why: String,
+    /// Whether that is for good. A lease that ran out may still be renewed until the fleet has ended it, which takes a moment,
+    /// or longer where the database was away.
+    pub is_over: bool,
 }
 
 /// A budget of the fleet's that has no room for a call. Amounts are tokens as a provider counts them.
@@ -211,7 +214,9 @@ impl Books {
 
     /// Whether a claim is in force.
     pub(crate) fn in_force(&self, claim: &TaskClaim, at: UnixMicros) -> Result<(), LeaseLost> {
-        let lost = |why: String| Err(LeaseLost { task: claim.task.clone(), why });
+        let not_in_force =
+            |why: String, is_over| Err(LeaseLost { task: claim.task.clone(), why, is_over });
+        let lost = |why: String| not_in_force(why, true);
         let Some(task) = self.tasks.get(&claim.task) else {
             return lost("there is no such task".to_owned());
         };
@@ -227,7 +232,7 @@ impl Books {
         }
         match task.lease_until {
             Some(until) if until > at => Ok(()),
-            _ => lost("its lease ran out without a sign of life".to_owned()),
+            _ => not_in_force("its lease ran out without a sign of life".to_owned(), false),
         }
     }
 

@@ -73,10 +73,25 @@ pub enum StoreError {
     /// A row is in no file and in no database: a killed process would lose it.
     #[error("the row cannot be kept: {0}")]
     Unrecorded(String),
+    /// The database's disk takes nothing more. Nothing was changed.
+    #[error("the disk of the database takes nothing more: {0}")]
+    Full(String),
     /// The database said no.
     #[error("database: {0}")]
     Database(String),
     /// The store has been closed, or its task is gone.
     #[error("the store is closed")]
     Closed,
+}
+
+impl StoreError {
+    /// The same, for another one who waits for what has failed.
+    pub fn repeated(&self) -> Self {
+        match self {
+            Self::Full(problem) => Self::Full(problem.clone()),
+            Self::Database(problem) => Self::Database(problem.clone()),
+            Self::Closed => Self::Closed,
+            other => Self::Database(other.to_string()),
+        }
+    }
 }

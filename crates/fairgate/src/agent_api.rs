@@ -79,6 +79,9 @@ pub(crate) enum CallError {
     /// Nobody answered, or the gateway cannot now. The same call may be made again.
     #[error("{0}")]
     Away(String),
+    /// The gateway is there, and its database is not: it ends no lease meanwhile. The same call may be made again.
+    #[error("{0}")]
+    StoreAway(String),
     /// The task is not this agent's any more.
     #[error("{0}")]
     Lost(String),
@@ -248,6 +251,9 @@ impl AgentApi {
         let (message, code) = (error_field(&body, "message"), error_field(&body, "code"));
         let status = told.status;
         let said = message.clone().unwrap_or_else(|| format!("the gateway answered {status}"));
+        if let Some("store_unavailable" | "store_full") = code.as_deref() {
+            return CallError::StoreAway(said);
+        }
         let later = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         if later {
@@ -317,7 +323,9 @@ mod tests {
         };
         assert!(matches!(refusal(409, "lease_lost"), CallError::Lost(said) if said == "so it is"));
         assert!(matches!(refusal(403, "agent_paused"), CallError::Paused(_)));
-        assert!(matches!(refusal(503, "store_unavailable"), CallError::Away(_)));
+        assert!(matches!(refusal(503, "store_unavailable"), CallError::StoreAway(_)));
+        assert!(matches!(refusal(507, "store_full"), CallError::StoreAway(_)));
+        assert!(matches!(refusal(503, "too_many_claims"), CallError::Away(_)));
         assert!(matches!(refusal(429, "slow_down"), CallError::Away(_)));
         assert!(matches!(refusal(422, "invalid"), CallError::Refused { .. }));
         let token = refusal(401, "invalid_agent_token").to_string();

@@ -148,7 +148,7 @@ async fn next_claim(work: &Work) -> Result<Option<(Claim, Lease)>> {
                 }
                 PAUSED
             }
-            Err(CallError::Away(why) | CallError::Lost(why)) => {
+            Err(CallError::Away(why) | CallError::StoreAway(why) | CallError::Lost(why)) => {
                 let (pause, tell) = backoff.failed();
                 if tell {
                     (work.say)(&format!("no task can be claimed now ({why}); trying again"));

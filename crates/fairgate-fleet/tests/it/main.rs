@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod claims;
+mod days;
 mod graphs;
 mod logs;
 mod people;

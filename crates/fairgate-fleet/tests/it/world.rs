@@ -20,11 +20,20 @@ pub(crate) const START: i64 = 1_800_000_000_000_000;
 
 /// A clock that goes where it is put.
 #[derive(Debug)]
-pub(crate) struct Hands(AtomicI64);
+pub(crate) struct Hands {
+    now: AtomicI64,
+    /// How much of that did not pass, but was a jump.
+    jumped: AtomicI64,
+}
 
 impl Clock for Hands {
     fn now(&self) -> UnixMicros {
-        UnixMicros(self.0.load(Ordering::Relaxed))
+        UnixMicros(self.now.load(Ordering::Relaxed))
+    }
+
+    fn steady(&self) -> Duration {
+        let passed = self.now().0 - self.jumped.load(Ordering::Relaxed);
+        Duration::from_micros(u64::try_from(passed).unwrap())
     }
 }
 
@@ -78,6 +87,10 @@ impl World {
             Kind::Sqlite => "sqlite::memory:".to_owned(),
             Kind::Postgres => server().url(&server().database().await),
         };
+        Self::at(kind, url, spool).await
+    }
+
+    pub(crate) async fn at(kind: Kind, url: String, spool: tempfile::TempDir) -> Self {
         let folder = Some(spool.path().to_owned());
         let patience = Duration::from_secs(5);
         let options = StoreOptions { spool: folder, patience, ..StoreOptions::default() };
@@ -97,7 +110,7 @@ impl World {
             let change = Change::AddTenant { name, group, weight: 1, limits };
             store.change("admin", at, change).await.unwrap();
         }
-        let clock = Arc::new(Hands(AtomicI64::new(START)));
+        let clock = Arc::new(Hands { now: AtomicI64::new(START), jumped: AtomicI64::new(0) });
         let options = FleetOptions { log_bytes_max: 1000, ..FleetOptions::default() };
         let fleet = Fleet::new(store.clone(), clock.clone(), options);
         let world = Self { kind, url, fleet, store, clock, _spool: spool };
@@ -130,7 +143,18 @@ impl World {
     }
 
     pub(crate) fn pass(&self, seconds: i64) {
-        self.clock.0.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+        self.clock.now.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// Puts the clock forward, or back.
+    pub(crate) fn jump(&self, seconds: i64) {
+        self.clock.jumped.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
+        self.pass(seconds);
+    }
+
+    /// The fleet of a server that has just started on the same database.
+    pub(crate) fn another_fleet(&self) -> Fleet {
+        Fleet::new(self.store.clone(), self.clock.clone(), FleetOptions::default())
     }
 
     pub(crate) fn now(&self) -> UnixMicros {
@@ -145,6 +169,16 @@ impl World {
             NewTask { needs: needs.collect(), ..task_of("p", Some(id)) }
         });
         self.add_all(tasks.collect()).await.unwrap();
+    }
+
+    /// Adds a task as soon as the database takes it.
+    pub(crate) async fn add_soon(&self, project: &str, id: &str) {
+        let added = async {
+            while self.add_all(vec![task_of(project, Some(id))]).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), added).await.expect("the database is back");
     }
 
     pub(crate) async fn add_all(

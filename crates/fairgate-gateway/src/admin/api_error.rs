@@ -143,6 +143,12 @@ impl From<StoreError> for ApiError {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", message)
                     .in_field(field)
             }
+            StoreError::Full(_) => {
+                complain(&message);
+                let message = "the disk of the database is full, and nothing was changed; try again when there is room";
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", message)
+                    .retry_after(Duration::from_secs(5))
+            }
             StoreError::Url { .. }
             | StoreError::TooNew { .. }
             | StoreError::Locked { .. }
@@ -150,12 +156,16 @@ impl From<StoreError> for ApiError {
             | StoreError::Unrecorded(_)
             | StoreError::Database(_)
             | StoreError::Closed => {
-                if let Some(left_out) = COMPLAINTS.admit((), Instant::now()) {
-                    tracing::error!(error = message, left_out, "the store did not answer");
-                }
+                complain(&message);
                 Self::unavailable("store_unavailable", "the database does not answer; try again")
             }
         }
+    }
+}
+
+fn complain(error: &str) {
+    if let Some(left_out) = COMPLAINTS.admit((), Instant::now()) {
+        tracing::error!(error, left_out, "the store did not do what it was asked");
     }
 }
 

@@ -19,6 +19,7 @@ use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
 pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
     let with_tenants = is_admin(&headers, &app);
     app.metrics.rows_waiting(app.store.rows_waiting());
+    app.metrics.rounds_not_journaled(app.fleet.rounds_not_journaled());
     let projects = app.control.fleet.projects(&app.fleet).await;
     let text = app.metrics.render(&app.pools.all(), &projects, with_tenants).await;
     ([(CONTENT_TYPE, OPEN_METRICS)], text)

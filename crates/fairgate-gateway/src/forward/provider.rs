@@ -202,7 +202,7 @@ fn counted_words(counted: Option<Counted>) -> &'static str {
     }
 }
 
-fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {
+pub(super) fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 

@@ -108,6 +108,7 @@ pub(super) struct Instruments {
     pub(super) ledger_write_failures: Counter,
     pub(super) answers_without_row: Counter,
     pub(super) ledger_rows_waiting: Gauge,
+    pub(super) fleet_rounds_not_journaled: Gauge,
     pub(super) admin_denied: Counter,
 }
 
@@ -135,6 +136,7 @@ impl Instruments {
             ledger_write_failures: Counter::default(),
             answers_without_row: Counter::default(),
             ledger_rows_waiting: Gauge::default(),
+            fleet_rounds_not_journaled: Gauge::default(),
             admin_denied: Counter::default(),
         };
         instruments.register_requests(registry);

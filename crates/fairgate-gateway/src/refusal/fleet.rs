@@ -10,6 +10,9 @@ use super::Refusal;
 /// When to come back where what is missing is only set aside. Tasks end when they end; nobody knows.
 const RESERVED_RETRY: Duration = Duration::from_secs(2);
 
+/// When to come back where the fleet has not yet ended a lease that ran out.
+const UNCLEAR_RETRY: Duration = Duration::from_secs(1);
+
 fn lost(message: String) -> Refusal {
     let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "lease_lost", message);
     Refusal { hopeless: true, ..refusal }
@@ -25,10 +28,17 @@ pub(crate) fn unknown_task_key() -> Refusal {
 }
 
 /// The claim that a task key was made for is not in force.
-pub(crate) fn task_lost(LeaseLost { task, why }: &LeaseLost) -> Refusal {
-    lost(format!(
-        "Task {task:?} is no longer yours: {why}. Stop working on it, and claim a task for a new key."
-    ))
+pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal {
+    if *is_over {
+        return lost(format!(
+            "Task {task:?} is no longer yours: {why}. Stop working on it, and claim a task for a new key."
+        ));
+    }
+    let message = format!(
+        "It is not certain whether task {task:?} is still yours: {why}. Try again in a second; a heartbeat renews the lease \
+         where it is."
+    );
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "lease_unclear", message).after(Some(UNCLEAR_RETRY))
 }
 
 /// The budget of a project, or of the fleet as a whole, has too little left for a call.

@@ -48,11 +48,11 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// SQLite may end a whole transaction where one statement fails (disk full, out of memory). What came after that would
+    /// SQLite may end a whole transaction where one statement fails, which is where its disk is full. What came after that would
     /// be written at once, and again when the transaction is tried again.
     fn check_open(&self) -> Result<()> {
         if self.connection.is_autocommit() {
-            return Err(StoreError::Database("the transaction was rolled back".into()));
+            return Err(StoreError::Full("the transaction was rolled back".into()));
         }
         Ok(())
     }

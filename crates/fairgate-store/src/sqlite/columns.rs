@@ -1,7 +1,7 @@
 //! Values to SQLite and back.
 
 use rusqlite::types::ToSqlOutput;
-use rusqlite::{Connection, Row, ToSql};
+use rusqlite::{Connection, ErrorCode, Row, ToSql, ffi};
 
 use crate::error::StoreError;
 use crate::rows::Columns;
@@ -12,7 +12,14 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Database(error.to_string())
+        // A disk without room, and a file that may not grow.
+        let is_full = error.sqlite_error().is_some_and(|told| {
+            told.code == ErrorCode::DiskFull || told.extended_code == ffi::SQLITE_IOERR_WRITE
+        });
+        match is_full {
+            true => Self::Full(error.to_string()),
+            false => Self::Database(error.to_string()),
+        }
     }
 }
 

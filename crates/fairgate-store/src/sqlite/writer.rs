@@ -311,16 +311,15 @@ impl Writer {
                 self.stale = true;
                 self.orphans = orphans;
                 self.roll_back();
-                let problem = problem.to_string();
                 self.complain(&problem, commands.len());
-                commands.into_iter().for_each(|command| refuse(command, &problem));
-                Err(problem)
+                commands.into_iter().for_each(|command| refuse(command, problem.repeated()));
+                Err(problem.to_string())
             }
         }
     }
 
     /// Says that the database takes nothing, and brings the rows beside it to the disk: they may be the only copy for long.
-    fn complain(&self, problem: &str, commands_failed: usize) {
+    fn complain(&self, problem: &StoreError, commands_failed: usize) {
         let unsynced = self.spool.as_ref().and_then(|spool| spool.sync().err());
         let Some(left_out) = self.complaints.admit("write", tokio::time::Instant::now()) else {
             return;
@@ -403,7 +402,10 @@ impl Writer {
             (Command::Prune(_, reply), Answer::Pruned(rows)) => drop(reply.send(Ok(rows))),
             (Command::Transact(job), Answer::Done) => job.answer(Ok(())),
             // `apply` gives each command its own kind of answer.
-            (command, _) => refuse(command, "internal: an answer to another question"),
+            (command, _) => {
+                let problem = "internal: an answer to another question".to_owned();
+                refuse(command, StoreError::Database(problem));
+            }
         }
     }
 }
@@ -453,8 +455,7 @@ fn apply<'a>(batch: &mut Batch<'a>, command: &'a mut Command) -> Result<Answer> 
 }
 
 /// Tells whoever asked that nothing came of it.
-fn refuse(command: Command, problem: &str) {
-    let problem = StoreError::Database(problem.to_owned());
+fn refuse(command: Command, problem: StoreError) {
     match command {
         Command::Record(_, reply) | Command::Flush(reply) | Command::Close(reply) => {
             drop(reply.send(Err(problem)));

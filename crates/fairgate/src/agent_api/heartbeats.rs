@@ -14,6 +14,10 @@ use super::{AgentApi, Backoff, CallError, ClaimId, Lease};
 /// The longest pause between two attempts while the gateway does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// For how long at most a lease is held on to because the gateway says that its database is away. Where several gateways share a
+/// database, another one may still have it, and gives the task to another agent.
+const STORE_AWAY_MAX: Duration = Duration::from_secs(300);
+
 /// The shortest time between two signs.
 const PACE_MIN: Duration = Duration::from_millis(100);
 
@@ -99,6 +103,7 @@ impl Beating {
     async fn until_the_end(&self, what: impl Fn() -> Heartbeat) -> LeaseEnd {
         let mut lease = *self.leases.borrow();
         let mut backoff = Backoff::new(PAUSE_MAX.min(lease.length / 4));
+        let mut store_away_since = None;
         loop {
             let said = what();
             let answer = self.api.heartbeat(&self.claim, &said, lease.call_timeout());
@@ -108,6 +113,7 @@ impl Beating {
                         (self.say)("the gateway answers again");
                     }
                     lease = renewed;
+                    store_away_since = None;
                     self.leases.send_replace(lease);
                     sleep(self.pace_in(lease)).await;
                     continue;
@@ -115,6 +121,14 @@ impl Beating {
                 Ok(Err(CallError::Lost(why))) => return LeaseEnd::Lost(why),
                 Ok(Err(error @ CallError::Refused { .. })) => {
                     return LeaseEnd::Refused(error.to_string());
+                }
+                Ok(Err(CallError::StoreAway(why))) => {
+                    let since = *store_away_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < STORE_AWAY_MAX {
+                        lease.hold_on();
+                        self.leases.send_replace(lease);
+                    }
+                    why
                 }
                 Ok(Err(CallError::Away(why) | CallError::Paused(why))) => why,
                 Err(_) => "no answer".to_owned(),

@@ -35,6 +35,15 @@ impl Lease {
         Self { until: sent + length, length, until_there: until }
     }
 
+    /// Nobody can end the lease now, and nobody can renew it: it lasts at least half its length from now on.
+    pub(crate) fn hold_on(&mut self) {
+        let until = self.until.max(Instant::now() + self.length / 2);
+        let later = until.saturating_duration_since(self.until);
+        let micros = i64::try_from(later.as_micros()).unwrap_or(i64::MAX);
+        self.until_there = UnixMicros(self.until_there.0.saturating_add(micros));
+        self.until = until;
+    }
+
     /// The server's clock now, within about a second.
     pub(crate) fn server_now(&self) -> UnixMicros {
         let now = Instant::now();
@@ -68,6 +77,15 @@ mod tests {
         let short = Lease::new(UnixMicros(1_002_000_000), Some(date), sent);
         assert_eq!(short.length, Duration::from_secs(1));
         assert_eq!(short.call_timeout(), Duration::from_millis(250));
+        let mut held = lease;
+        held.hold_on();
+        assert_eq!((held.until, held.until_there), (lease.until, lease.until_there));
+        held.until = sent;
+        held.until_there = UnixMicros(1_001_000_000);
+        held.hold_on();
+        assert!(held.until >= sent + lease.length / 2);
+        let now = held.server_now().0;
+        assert!((1_001_000_000..1_002_000_000).contains(&now), "{now}");
         let over = Lease::new(UnixMicros(-5), Some(date), sent);
         assert_eq!(over.length, Duration::ZERO);
     }

@@ -217,7 +217,7 @@ where
     let start = Instant::now();
     loop {
         match call().await {
-            Err(CallError::Away(_)) if start.elapsed() < PATIENCE => {
+            Err(CallError::Away(_) | CallError::StoreAway(_)) if start.elapsed() < PATIENCE => {
                 sleep(backoff.failed().0).await;
             }
             answered => return answered,
@@ -253,7 +253,9 @@ fn nothing_held() -> Refused {
 
 fn sentence(error: CallError) -> Refused {
     match error {
-        CallError::Away(why) => format!("the gateway does not answer now ({why}); call again"),
+        CallError::Away(why) | CallError::StoreAway(why) => {
+            format!("the gateway does not answer now ({why}); call again")
+        }
         CallError::Lost(why) => format!("{why}. Stop working on it, and claim another task"),
         CallError::Paused(why) => format!("{why}: no tasks until a person resumes it"),
         CallError::Refused { .. } => error.to_string(),
