@@ -196,7 +196,8 @@ impl Fleet {
     fn heard<'a, T: Send + 'a>(&'a self, said: Answer<'a, T>) -> Answer<'a, T> {
         Box::pin(async move {
             let said = said.await;
-            if matches!(said, Err(FleetError::Store(StoreError::Database(_) | StoreError::Full(_)))) {
+            if matches!(said, Err(FleetError::Store(StoreError::Database(_) | StoreError::Full(_))))
+            {
                 self.inner.dispatch.not_heard();
             }
             said

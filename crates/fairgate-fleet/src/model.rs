@@ -392,7 +392,7 @@ pub struct TaskLine {
     pub retries: u32,
     /// How often it may be.
     pub retries_max: u32,
-    /// Not before this moment.
+    /// Not before this moment. Of a task that an agent holds: until when a provider's limit stops its calls.
     #[schema(value_type = Option<i64>)]
     pub resume_after: Option<UnixMicros>,
     /// When it was made.

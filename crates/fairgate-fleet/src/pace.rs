@@ -85,13 +85,7 @@ impl Pace {
     }
 
     /// A round was made.
-    pub(crate) fn made(
-        &mut self,
-        at: Moment,
-        version: i64,
-        due: Option<UnixMicros>,
-        again: bool,
-    ) {
+    pub(crate) fn made(&mut self, at: Moment, version: i64, due: Option<UnixMicros>, again: bool) {
         self.watch.made(at);
         let (version, looked_at) = (Some(version), at.now);
         *self = Self { version, due, has_news: again, looked_at, not_before: None, ..*self };

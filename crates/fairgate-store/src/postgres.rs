@@ -57,6 +57,10 @@ const DESKS: usize = 3;
 /// With more rows than this on their way, as after an outage, budgets are taken as they are in the database: waiting for so
 /// many could take long, and what they reserved is still reserved there.
 const FEW: u64 = 2_048;
+/// For how long the server may be silent while the fleet looks at something, and while it changes something, which may mean to
+/// wait for another process that changes the fleet.
+const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
+const TRANSACT_PATIENCE: Duration = Duration::from_secs(3);
 /// How long the tasks get to end when the store closes.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -328,22 +332,28 @@ impl Postgres {
 
     /// Not tried again where the connection breaks: whether it was made is not known then.
     pub(crate) async fn transact(&self, job: Box<dyn Job>) -> Result<()> {
-        // What calls used is in before a task's end looks at it.
-        self.flush_few().await?;
-        let mut link = self.desk().await?;
-        let session = link.take().await?;
-        let (session, outcome) = jobs::transact(session, job).await?;
-        link.give_back(session, &outcome).await;
-        Ok(outcome?)
+        let transacted = async {
+            // What calls used is in before a task's end looks at it.
+            self.flush_few().await?;
+            let mut link = self.desk().await?;
+            let session = link.take().await?;
+            let (session, outcome) = jobs::transact(session, job).await?;
+            link.give_back(session, &outcome).await;
+            Ok(outcome?)
+        };
+        self.pulse.or_silent_for(TRANSACT_PATIENCE, transacted).await
     }
 
     pub(crate) async fn inspect(&self, job: Box<dyn Job>) -> Result<()> {
-        self.flush().await?;
-        let mut link = self.desk().await?;
-        let session = link.take().await?;
-        let (session, outcome) = jobs::inspect(session, job).await?;
-        link.give_back(session, &outcome).await;
-        Ok(outcome?)
+        let inspected = async {
+            self.flush().await?;
+            let mut link = self.desk().await?;
+            let session = link.take().await?;
+            let (session, outcome) = jobs::inspect(session, job).await?;
+            link.give_back(session, &outcome).await;
+            Ok(outcome?)
+        };
+        self.pulse.or_silent_for(INSPECT_PATIENCE, inspected).await
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairgate_core::proportional::schedule;
 use fairgate_journal::schedule::{Round, read_round, write_round};
-use fairgate_store::{Store, StoreOptions};
+use fairgate_store::{Store, StoreError, StoreOptions, Transaction};
 
 use super::world::{Doing, Server, World};
 use crate::dispatch::Stepped;
@@ -16,18 +16,24 @@ impl World {
     pub(super) fn server(&self) -> Server {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let fleet = Fleet::new(self.store.clone(), clock, self.options.clone());
-        Server { fleet, pace: Pace::new(self.clock.now()) }
+        Server { fleet, pace: Pace::new(self.clock.now()), is_new: true }
     }
 
     /// Lets a server make steps until there is nothing to do.
     pub(super) async fn serve(&mut self, server: usize) {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        let Server { fleet, pace } = &mut self.servers[server];
+        let last_sign = self.last_sign().await;
+        let Server { fleet, pace, is_new } = &mut self.servers[server];
         // What its own calls changed, and what others did.
         pace.hear();
         for _ in 0..100 {
             match fleet.dispatch().step(&self.store, &clock, pace).await.unwrap() {
                 Stepped::Made(calls) => {
+                    if std::mem::take(is_new)
+                        && let Some(since) = last_sign
+                    {
+                        self.shadow.lapsed(since, self.clock.now().0, self.options.lease);
+                    }
                     self.seen.scheduler_calls += calls.len() as u64;
                     for call in calls {
                         reproduce(&call, self.seed);
@@ -41,6 +47,14 @@ impl World {
             }
         }
         panic!("seed {}: the loop never rests", self.seed);
+    }
+
+    /// The last sign of life that any agent gave: since then a server that starts has heard nothing.
+    async fn last_sign(&self) -> Option<i64> {
+        let sql = "SELECT MAX(last_seen) FROM fleet_agents";
+        let work = move |tx: &mut dyn Transaction| tx.first(sql, &[], |row| row.moment_or_null(0));
+        let seen = self.store.inspect::<_, StoreError>(work).await.unwrap();
+        seen.flatten().map(|seen| seen.0)
     }
 
     /// A server is killed and comes back: whoever waited there hears nothing more.

@@ -1,6 +1,7 @@
 //! The simulation's own books: what must be true, from what was done and answered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use crate::model::Claim;
 
@@ -130,6 +131,15 @@ impl Shadow {
             workspace: claim.workspace.clone(),
         };
         self.holds.insert(claim.task.clone(), hold);
+    }
+
+    /// A server started, to which nobody could give a sign of life since then: leases that were in force have what they had left,
+    /// two thirds of a lease at most.
+    pub(super) fn lapsed(&mut self, since: i64, now: i64, lease: Duration) {
+        let most = now + i64::try_from(lease.as_micros()).unwrap() * 2 / 3;
+        for hold in self.holds.values_mut().filter(|hold| hold.lease_until > since) {
+            hold.lease_until = hold.lease_until.max(most.min(hold.lease_until + now - since));
+        }
     }
 
     /// A round was made: it ended the leases that had run out.

@@ -61,6 +61,8 @@ pub(super) struct World {
 pub(super) struct Server {
     pub(super) fleet: Fleet,
     pub(super) pace: Pace,
+    /// Whether it has made no round yet.
+    pub(super) is_new: bool,
 }
 
 /// An agent, as it knows itself.

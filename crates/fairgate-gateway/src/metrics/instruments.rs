@@ -206,6 +206,11 @@ impl Instruments {
             self.ledger_rows_waiting.clone(),
         );
         to.register(
+            "fleet_rounds_not_journaled",
+            "Calls of the fleet's scheduler that are missing in the journal of rounds, because it could not be written",
+            self.fleet_rounds_not_journaled.clone(),
+        );
+        to.register(
             "admin_denied",
             "Requests to the admin API without its token",
             self.admin_denied.clone(),

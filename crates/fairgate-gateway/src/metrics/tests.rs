@@ -47,6 +47,7 @@ async fn what_is_counted_is_shown_with_its_unit() {
     metrics.row_not_kept(false);
     metrics.row_not_kept(true);
     metrics.rows_waiting(7);
+    metrics.rounds_not_journaled(3);
     metrics.admin_denied();
     let text = text(&metrics).await;
     for line in [
@@ -66,6 +67,7 @@ async fn what_is_counted_is_shown_with_its_unit() {
         "fairgate_ledger_write_failures_total 2",
         "fairgate_answers_without_row_total 1",
         "fairgate_ledger_rows_waiting 7",
+        "fairgate_fleet_rounds_not_journaled 3",
         "fairgate_admin_denied_total 1",
         concat!(r#"fairgate_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
     ] {

@@ -38,7 +38,8 @@ pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal
         "It is not certain whether task {task:?} is still yours: {why}. Try again in a second; a heartbeat renews the lease \
          where it is."
     );
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "lease_unclear", message).after(Some(UNCLEAR_RETRY))
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "lease_unclear", message)
+        .after(Some(UNCLEAR_RETRY))
 }
 
 /// The budget of a project, or of the fleet as a whole, has too little left for a call.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fairgate_config::Config;
 use fairgate_journal::parse_policy;
+use fairgate_sim::Fault;
 use fairgate_store::{
     Attempt, Change, Columns, Keep, KeyHash, Limits, Outcome, StoreError, TaskClaim, TenantPatch,
     Transaction, UnixMicros, Value as Sql, Window,
@@ -222,7 +223,9 @@ async fn a_zombie_spends_nothing() {
     // The lease ran out, and no round has looked at it yet.
     house.fleet(vec![("UPDATE fleet_tasks SET lease_until = 5", Vec::new())]).await;
     let late = ask(&next).await.unwrap();
-    assert_eq!((late.status, &*late.code()), (StatusCode::UNAUTHORIZED, "lease_lost"));
+    // The fleet has not ended it yet, and a heartbeat may renew it.
+    assert_eq!((late.status, &*late.code()), (StatusCode::SERVICE_UNAVAILABLE, "lease_unclear"));
+    assert_eq!(late.header("retry-after"), Some("1"));
     assert!(!upstream.has_call());
     let rows = house.rows_soon(4).await;
     let refused: Vec<_> = rows.iter().filter(|row| row.outcome == Outcome::Refused).collect();
@@ -418,4 +421,21 @@ async fn two_projects_of_one_tenant_share_by_their_weights() {
         "{of_web} of the first 16 are for the project of weight 3"
     );
     house.close().await;
+}
+
+#[tokio::test]
+async fn a_providers_limit_is_noted_for_the_task() {
+    let sim = sim();
+    let house = house_with(&format!("http://{}", sim.addr()), |_| {}).await;
+    let key = house.one_task(None, 1000).await;
+    sim.set_fault(Fault::Status { code: 429, retry_after_seconds: Some(900) });
+    let before = now();
+    let answer = post(CHAT, &chat("rivers", 9)).key(&key).ask(house.gateway.addr()).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{}", answer.text());
+    let task = get("/api/v1/tasks/web-1").key("admin").ask(house.gateway.admin_addr()).await.json();
+    let until = task["resume_after"].as_i64().expect("a moment");
+    let wait = until - before;
+    assert!((900_000_000..960_000_000).contains(&wait), "{task}");
+    house.close().await;
+    sim.kill().await;
 }

@@ -2,7 +2,7 @@
 
 use tokio::runtime::Handle;
 
-use super::link::{Session, references};
+use super::link::{Session, in_time, references};
 use super::trouble::Trouble;
 use crate::error::StoreError;
 use crate::rows::Columns;
@@ -30,7 +30,7 @@ async fn on_a_thread(
     mut job: Box<dyn Job>,
     begin: &str,
 ) -> Result<Back, StoreError> {
-    if let Err(trouble) = session.run(begin).await {
+    if let Err(trouble) = in_time(session.run(begin)).await {
         return Ok((session, Err(trouble)));
     }
     let handle = Handle::current();
@@ -46,7 +46,7 @@ async fn on_a_thread(
     if let Some(trouble) = trouble.filter(|_| keep || session.client.is_closed()) {
         return Ok((session, Err(trouble)));
     }
-    let ended = session.run(if keep { "COMMIT" } else { "ROLLBACK" }).await;
+    let ended = in_time(session.run(if keep { "COMMIT" } else { "ROLLBACK" })).await;
     if ended.is_ok() {
         job.answer(Ok(()));
     }
@@ -78,19 +78,23 @@ impl Transaction for OnSession<'_> {
         values: &[Value],
         show: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let asked = self.handle.block_on(async {
+        let asked = self.handle.block_on(in_time(async {
             let statement = self.session.prepare_some(sql).await?;
-            Ok(self.session.client.query(&statement, &references(values)).await?)
-        });
+            let rows = self.session.client.query(&statement, &references(values)).await?;
+            self.session.answered();
+            Ok(rows)
+        }));
         let rows = asked.map_err(|trouble| self.failed(trouble))?;
         rows.iter().try_for_each(|row| show(row))
     }
 
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
-        let asked = self.handle.block_on(async {
+        let asked = self.handle.block_on(in_time(async {
             let statement = self.session.prepare_some(sql).await?;
-            Ok(self.session.client.execute(&statement, &references(values)).await?)
-        });
+            let rows = self.session.client.execute(&statement, &references(values)).await?;
+            self.session.answered();
+            Ok(rows)
+        }));
         asked.map_err(|trouble| self.failed(trouble))
     }
 

@@ -134,6 +134,11 @@ impl Link {
 }
 
 impl Session {
+    /// The server has answered.
+    pub(super) fn answered(&self) {
+        self.pulse.beat();
+    }
+
     /// Statements without values and answers.
     pub(super) async fn run(&self, sql: &str) -> Result<()> {
         self.client.batch_execute(sql).await?;

@@ -37,15 +37,24 @@ impl Pulse {
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.or_silent_for(self.patience, work).await
+    }
+
+    /// The same, for work that the server may take longer for.
+    pub(super) async fn or_silent_for<T>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let begun = Instant::now();
         let mut work = std::pin::pin!(work);
-        let silent_until = || begun.max(self.last()) + self.patience;
+        let silent_until = || begun.max(self.last()) + patience;
         loop {
             if let Ok(done) = timeout_at(silent_until(), &mut work).await {
                 return done;
             }
             if silent_until() <= Instant::now() {
-                let millis = self.patience.as_millis();
+                let millis = patience.as_millis();
                 let problem = format!(
                     "PostgreSQL has not answered for {millis} ms; try again when it is back"
                 );

@@ -141,9 +141,7 @@ impl Printed {
                     say(&format!("the rest of the log is not kept: {message} ({code})"));
                     return;
                 }
-                Err(
-                    CallError::Away(why) | CallError::StoreAway(why) | CallError::Paused(why),
-                ) => {
+                Err(CallError::Away(why) | CallError::StoreAway(why) | CallError::Paused(why)) => {
                     let (pause, tell) = backoff.failed();
                     if tell {
                         say(&format!("the log cannot be sent now ({why}); trying again"));

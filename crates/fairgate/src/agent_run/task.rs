@@ -290,9 +290,9 @@ impl Work {
         let mut backoff = Backoff::new(PAUSE_MAX);
         loop {
             let why = match self.api.end(id, end).await {
-                Err(
-                    CallError::Away(why) | CallError::StoreAway(why) | CallError::Paused(why),
-                ) => why,
+                Err(CallError::Away(why) | CallError::StoreAway(why) | CallError::Paused(why)) => {
+                    why
+                }
                 answered => return answered,
             };
             let (pause, tell) = backoff.failed();

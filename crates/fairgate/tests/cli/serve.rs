@@ -4,6 +4,7 @@ mod admin;
 mod agents;
 mod crash;
 mod fleet;
+mod fleet_days;
 mod http;
 mod log;
 mod open_files;
@@ -12,6 +13,14 @@ mod readme;
 mod readme_fleet;
 mod running;
 mod secrets;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "the store's tests need more of it"
+)]
+#[path = "../../../fairgate-store/tests/it/server.rs"]
+mod server;
 mod start;
 
 pub(crate) use running::Folder;

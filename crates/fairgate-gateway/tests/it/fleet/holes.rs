@@ -177,7 +177,7 @@ async fn what_nobody_says_is_the_published_default() {
     let project = expect(it.post("projects", json!({"id": "p", "tenant": "acme"})).await, 201);
     assert_eq!(
         (&project["weight"], &project["concurrency"], &project["status"], &project["budget"]),
-        (&json!(1.0), &json!(2), &json!("ACTIVE"), &Value::Null),
+        (&json!(1), &json!(2), &json!("ACTIVE"), &Value::Null),
         "{project}"
     );
     it.task("p", "t", json!({})).await;

@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) lease: Duration,
     /// Whether nobody answers.
     pub(super) away: bool,
+    /// Whether the database is away.
+    pub(super) store_away: bool,
     /// Whether the lease is taken back at the next word.
     pub(super) lost: bool,
     /// What is answered to the ends of claims, before they are taken.
@@ -51,6 +53,7 @@ impl Fake {
             held: None,
             lease: Duration::from_secs(4),
             away: false,
+            store_away: false,
             lost: false,
             refusals: VecDeque::new(),
             behind_s: 0,
@@ -165,6 +168,9 @@ impl State {
     fn told(&mut self, head: &Head, body: Vec<u8>) -> (u16, Value) {
         if head.token != TOKEN {
             return (401, error("invalid_agent_token", "there is no agent of this token"));
+        }
+        if self.store_away {
+            return (503, error("store_unavailable", "the database does not answer; try again"));
         }
         let path = head.path.trim_start_matches("/api/v1/agents/a-1/");
         let (path, query) = path.split_once('?').unwrap_or((path, ""));

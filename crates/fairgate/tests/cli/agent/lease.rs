@@ -98,6 +98,25 @@ fn a_command_ends_when_its_lease_runs_out_unanswered() {
 }
 
 #[test]
+fn a_database_that_is_away_for_longer_than_a_lease_does_no_harm() {
+    let (fake, folder) = (Fake::start(), Folder::new());
+    fake.state().lease = Duration::from_secs(2);
+    fake.task(json!({}));
+    let script =
+        format!("until [ -e {0}/back ]; do sleep 0.05; done; echo done", folder.path().display());
+    let agent = Agent::start(&fake, &["--once"], &script);
+    until("it was begun", || (!fake.said("heartbeat").is_empty()).then_some(()));
+    fake.state().store_away = true;
+    thread::sleep(Duration::from_secs(4));
+    fake.state().store_away = false;
+    fs::write(folder.join("back"), "").expect("a file");
+    let ended = agent.ended();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(fake.said("complete"), [json!({"epoch": 1, "result": "done"})]);
+    assert!(!ended.stderr.contains("abandoned"), "{ended:?}");
+}
+
+#[test]
 fn a_gateway_whose_clock_is_wrong_is_understood() {
     let fake = Fake::start();
     fake.state().behind_s = 1_000_000;

@@ -185,6 +185,10 @@ impl Gateway {
         ask(&self.url, "POST", CHAT, key, &chat("sim", prompt, false)).ok()
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub(super) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
