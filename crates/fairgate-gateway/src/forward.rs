@@ -45,6 +45,7 @@ pub(crate) use self::settlement::outcome_name;
 pub(crate) use self::streamed::Streamed;
 
 use self::answer::Answer;
+use self::limited::Limited;
 use self::passage::{Arrival, In, Passage};
 use self::send::{Payload, Sent, Wish};
 use self::stage::{Accepted, Terms};
@@ -67,21 +68,16 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     };
     let mut passage = Passage::new(app, caller, id, route);
     let sent = match accept(&mut passage, headers, uri, body).await {
-        Ok((accepted, mut payload)) => {
-            let sent = send::send(accepted, &mut payload).await;
-            if passage.arrival.caller.claim.is_some() {
-                Box::pin(limited::tell_fleet(&passage.arrival, &sent)).await;
-            }
-            sent.map(|sent| (payload, sent))
-        }
+        // No other worker is tried after this: the body is needed no more.
+        Ok((accepted, mut payload)) => send::send(accepted, &mut payload).await,
         Err(refusal) => Err(refusal),
     };
+    if let Some(limited) = Limited::of(&passage.arrival, &sent) {
+        // Boxed: there are many waiting requests, and few of them are refused by a provider.
+        Box::pin(limited.tell_fleet(&passage.arrival)).await;
+    }
     match sent {
-        Ok((payload, sent)) => {
-            // No other worker will be tried: the body is needed no more.
-            drop(payload);
-            deliver(passage, sent).await
-        }
+        Ok(sent) => deliver(passage, sent).await,
         Err(refusal) => {
             // It is refused with or without a row.
             let _ = passage.refuse(&refusal).await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fairgate_dialect::limits::{self, Refusal as Said};
-use fairgate_store::UnixMicros;
+use fairgate_store::{TaskClaim, UnixMicros};
 use tokio::time::Instant;
 
 use super::passage::{Arrival, unix_now};
@@ -12,18 +12,30 @@ use super::provider::pairs;
 use super::send::Sent;
 use crate::refusal::Refusal;
 
-/// Tells the fleet where a call of a task came to nothing because of a provider's limit.
-pub(super) async fn tell_fleet(arrival: &Arrival, sent: &Result<Sent, Refusal>) {
-    let Some(claim) = &arrival.caller.claim else { return };
-    let now = unix_now();
-    let Some(wait) = wait(sent, now) else { return };
-    let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
-    let until = UnixMicros(now.0.saturating_add(micros));
-    // Without it the task is tried again a little sooner, and that counts as a retry.
-    if let Err(error) = arrival.app.fleet.note_limit(claim, until).await
-        && let Some(left_out) = arrival.app.complaints.admit("limit", Instant::now())
-    {
-        tracing::warn!(request = %arrival.id, %error, left_out, "a provider's limit is not noted for a task");
+/// A call of a task that came to nothing because of a provider's limit.
+pub(super) struct Limited {
+    claim: TaskClaim,
+    until: UnixMicros,
+}
+
+impl Limited {
+    /// Whether an answer means that.
+    pub(super) fn of(arrival: &Arrival, sent: &Result<Sent, Refusal>) -> Option<Self> {
+        let claim = arrival.caller.claim.clone()?;
+        let now = unix_now();
+        let wait = wait(sent, now)?;
+        let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+        Some(Self { claim, until: UnixMicros(now.0.saturating_add(micros)) })
+    }
+
+    /// Tells the fleet. Where that fails, the task is tried again a little sooner, and that counts as a retry.
+    pub(super) async fn tell_fleet(self, arrival: &Arrival) {
+        let noted = arrival.app.fleet.note_limit(&self.claim, self.until).await;
+        if let Err(error) = noted
+            && let Some(left_out) = arrival.app.complaints.admit("limit", Instant::now())
+        {
+            tracing::warn!(request = %arrival.id, %error, left_out, "a provider's limit is not noted for a task");
+        }
     }
 }
 
