@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::node::node_modules;
 use crate::step::Step;
 use crate::{Refusal, cargo, tools};
 
@@ -85,6 +86,8 @@ pub(crate) fn steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
 pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
+    let pyright = node_modules(root, "pyright", "bindings/python/pyright")?;
+    steps.extend(pyright.steps);
     steps.extend(lint_steps(root, &venv));
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
@@ -95,7 +98,8 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
         venv.step("pytest", "python", &tests)
             .env("FAIRGATE_BINARY", &program("fairgate"))
             .env("FAIRGATE_SIM_BINARY", &program("fairgate-sim"))
-            .env("FAIRGATE_WHEELS", &wheels(root)),
+            .env("FAIRGATE_WHEELS", &wheels(root))
+            .env("FAIRGATE_PYRIGHT", &pyright.modules.join("pyright/index.js").to_string_lossy()),
     );
     Ok(steps)
 }
@@ -133,7 +137,7 @@ fn build_wheel(root: &Path, venv: &Venv) -> Step {
     venv.step("wheel", "maturin", &[&args, &[&*wheels(root)] as &[&str]].concat())
 }
 
-fn install_wheel(root: &Path, venv: &Venv) -> Step {
+pub(crate) fn install_wheel(root: &Path, venv: &Venv) -> Step {
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     let fresh = ["--force-reinstall", "--no-deps", "--no-index", "--find-links"];
     let wheels = wheels(root);
