@@ -1,4 +1,4 @@
-//! `cargo xtask bench core`, `bench prefix`, `bench gateway` and `bench router`: the benchmarks, which live in the crate `fairgate-bench`;
+//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench router` and `bench fleet`: the benchmarks, which live in the crate `fairgate-bench`;
 //! `bench python`: those of the Python package.
 
 use std::path::Path;
@@ -13,9 +13,10 @@ pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>,
         "core" | "prefix" => {}
         "router" => return gateway::router_steps(root, args),
         "gateway" => return gateway::bench_steps(root, args),
+        "fleet" => return gateway::fleet_steps(root, args),
         "python" => return python::bench_steps(root, args),
         _ => {
-            let there_are = "there are `core`, `prefix`, `gateway`, `router` and `python`";
+            let there_are = "there are `core`, `prefix`, `gateway`, `router`, `fleet` and `python`";
             return Err(Refusal(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }

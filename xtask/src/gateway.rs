@@ -110,6 +110,15 @@ pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refu
     Ok(steps)
 }
 
+/// `cargo xtask bench fleet`: what follows goes to the benchmark as it is.
+pub(crate) fn fleet_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+    let mut steps = tools::need_postgresql();
+    steps.push(build_measured());
+    let bench = target(root).join(PROFILE_OF_PACKAGES).join("fairgate-bench").display().to_string();
+    steps.push(Step::new("fleet", &bench, &[&["fleet"], args].concat()));
+    Ok(steps)
+}
+
 /// `cargo xtask soak`: ten minutes, with servers that others wrote. What follows goes to it as it is.
 pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     let mut venv = backend_venv(root)?;

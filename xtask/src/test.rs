@@ -39,6 +39,8 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
 fn all(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut steps = lint::steps();
     steps.extend(tools::need_postgresql());
+    // What README's agents call the gateway with.
+    steps.extend(tools::need_debian("curl", "curl"));
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(gateway::backend_steps(root)?);

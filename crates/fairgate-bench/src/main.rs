@@ -1,5 +1,5 @@
-//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway` and
-//! `bench router`.
+//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`,
+//! `bench router` and `bench fleet`.
 //!
 //! Everything is compared with something else in the same run, in turns, so that the numbers mean the same on
 //! any machine: a table of ratios. Where valgrind is there the instructions are counted too, which do not
@@ -8,6 +8,7 @@
 
 mod allocation;
 mod cases;
+mod fleet;
 mod gateway;
 mod http;
 mod instructions;
@@ -48,6 +49,8 @@ enum Command {
     /// Routes conversations and agents through Fairgate and its peers to simulated workers with prefix caches. Fails
     /// where a bar does.
     Router(router::Options),
+    /// Has agents claim and complete tasks, on SQLite and PostgreSQL. Fails where a bar does.
+    Fleet(fleet::Options),
     /// Runs the gateway at load while clients leave and programs are killed. Fails where anything is lost or leaks.
     Soak(soak::Options),
     /// Times one side of one case, and prints the nanoseconds per operation: for profilers.
@@ -78,6 +81,7 @@ fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Core(options) => report::run(&options),
         Command::Prefix(options) => report::run_prefix(&options),
+        Command::Fleet(options) => fleet::run(&options),
         Command::Gateway(options) => gateway::run(&options),
         Command::Router(options) => router::run(&options),
         Command::Soak(options) => soak::run(&options),

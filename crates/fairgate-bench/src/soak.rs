@@ -35,6 +35,7 @@ use tokio::task::JoinHandle;
 use clients::Clients;
 use disasters::Disaster;
 use outages::{Outages, Part};
+pub(crate) use postgres::Postgres;
 use real_servers::{Asker, Report};
 use seen::{Ended, Seen};
 use stage::Stage;

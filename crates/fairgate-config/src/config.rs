@@ -32,6 +32,8 @@ pub struct Config {
     pub journal: Option<JournalConfig>,
     /// Bounds on what clients may do to the gateway.
     pub limits: LimitsConfig,
+    /// Projects, tasks and agents.
+    pub fleet: FleetConfig,
     /// How long what is in flight may go on after SIGTERM (default 30 s).
     pub drain_grace: Duration,
     /// The upstreams, names unique.
@@ -118,6 +120,29 @@ pub struct LimitsConfig {
     pub response_id_lifetime: Duration,
     /// Whether requests may go on from responses and conversations whose tenant is not known (default false).
     pub foreign_response_ids: bool,
+}
+
+/// Projects, tasks and the agents that work on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetConfig {
+    /// For how long what a project used counts (default 24 h).
+    pub window: Duration,
+    /// What all projects together may use in the window, in tokens; any number where absent.
+    pub budget: Option<u64>,
+    /// Whether a project none of whose tasks ended well in the window goes before those that had one (default false).
+    pub min_task_guarantee: bool,
+    /// What a task is expected to use where neither it nor its project's past says, in tokens (default 20 000).
+    pub default_estimate: u64,
+    /// How long an agent holds a task without a sign of life (default 60 s).
+    pub lease: Duration,
+    /// How long a task waits after its first failure (default 60 s); twice as long after each further one.
+    pub backoff: Duration,
+    /// The longest such wait (default 300 s).
+    pub backoff_max: Duration,
+    /// How much is kept of what the command of one claim prints, in bytes (default 1 MiB).
+    pub log_bytes_max: u64,
+    /// The folder of the journal of rounds, `data_dir/fleet`; none where it is switched off.
+    pub journal: Option<PathBuf>,
 }
 
 /// One backend.

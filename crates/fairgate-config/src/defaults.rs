@@ -38,6 +38,16 @@ pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
     foreign_response_ids: false,
 };
 
+pub(crate) const FLEET_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const FLEET_ESTIMATE: u64 = 20_000;
+pub(crate) const FLEET_LEASE: Duration = Duration::from_secs(60);
+/// The wait after a first failure, and the longest.
+pub(crate) const FLEET_BACKOFF: (Duration, Duration) =
+    (Duration::from_secs(60), Duration::from_secs(300));
+pub(crate) const FLEET_LOG_BYTES_MAX: u64 = 1 << 20;
+/// In `data_dir`.
+pub(crate) const FLEET_FOLDER: &str = "fleet";
+
 pub(crate) const DIALECTS: Dialects = Dialects { openai: true, anthropic: false };
 pub(crate) const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
     connect: Duration::from_secs(5),

@@ -10,7 +10,7 @@ use crate::config::{
     PoolConfig, UpstreamConfig,
 };
 use crate::defaults;
-use crate::read::{default_policy, default_store};
+use crate::read::{default_fleet, default_policy, default_store};
 
 /// The name of the simulated backend, of its pool, and of the model that clients ask for.
 const SIM: &str = "sim";
@@ -31,6 +31,7 @@ impl Config {
             listen,
             tls: None,
             store: default_store(&data_dir),
+            fleet: default_fleet(&data_dir),
             on_store_failure: defaults::ON_STORE_FAILURE,
             data_dir,
             admin: AdminConfig { token: None, listen: None },

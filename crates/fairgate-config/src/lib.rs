@@ -28,10 +28,12 @@
 mod classes;
 mod config;
 mod defaults;
+mod document;
 mod embedded;
 mod environment;
 mod error;
 mod field;
+mod json;
 mod read;
 mod reload;
 mod rules;
@@ -45,11 +47,12 @@ pub use classes::{
 };
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
-    LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
-    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
-    Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    Dialects, DiscoverConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget,
+    JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure,
+    OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig,
+    TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
+pub use document::Document;
 pub use environment::{Environment, ProcessEnvironment};
 pub use error::{ConfigError, ConfigErrors, Place};
 pub use read::{check_name, parse_base_url};

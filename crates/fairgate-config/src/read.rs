@@ -1,6 +1,7 @@
 //! From the tree of a file to the checked [`Config`].
 
 mod engine;
+mod fleet;
 mod gateway;
 mod hosted;
 mod leases;
@@ -30,6 +31,7 @@ use crate::field::{Context, Field};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Flaw, Node};
 
+pub(crate) use self::fleet::default_fleet;
 pub(crate) use self::gateway::default_store;
 pub(crate) use self::policy::{default_policy, owners_tree, policy};
 pub use self::url::parse_base_url;
@@ -53,6 +55,7 @@ const ROOT: &[&str] = &[
     "admin",
     "journal",
     "limits",
+    "fleet",
     "upstreams",
     "pools",
     "prices",
@@ -133,6 +136,7 @@ fn read(root: Field<'_>) -> Option<Config> {
     let admin = root.or("admin", gateway::DEFAULT_ADMIN, |field| gateway::admin(field, listen));
     let journal = root.optional("journal", |field| gateway::journal(field, &data));
     let limits = root.or("limits", defaults::LIMITS, gateway::limits);
+    let fleet = root.or("fleet", fleet::default_fleet(&data), |field| fleet::fleet(field, &data));
     let mut upstreams = match root.has("upstreams") || root.has("pools") {
         true => root.optional("upstreams", upstreams),
         false => root.missing("upstreams", A_BACKEND),
@@ -164,6 +168,7 @@ fn read(root: Field<'_>) -> Option<Config> {
         admin: admin?,
         journal: journal?,
         limits: limits?,
+        fleet: fleet?,
         drain_grace: drain_grace?,
         upstreams: upstreams?.into_iter().map(|upstream| upstream.config).collect::<Option<_>>()?,
         pools: pools?.into_iter().map(|pool| pool.config).collect::<Option<_>>()?,

@@ -41,7 +41,7 @@ pub(crate) struct Flaw {
     pub(crate) message: String,
 }
 
-/// How many values a file may have, what aliases repeat counted each time.
+/// How many values a configuration may have, what aliases repeat counted each time.
 const NODES_MAX: usize = 100_000;
 
 /// How deep values may lie in each other. A policy of 64 nodes needs half of it.
@@ -50,7 +50,18 @@ const DEPTH_MAX: usize = 255;
 /// Reads a text. What is no YAML ends it; duplicate fields and the like are noted in `flaws`, and reading goes on.
 /// `empty` is what is said of a text with nothing in it.
 pub(crate) fn parse(text: &str, empty: &str, flaws: &mut Vec<Flaw>) -> Result<Node, Flaw> {
-    let mut builder = Builder { open: Vec::new(), root: None, anchors: BTreeMap::new(), nodes: 0 };
+    parse_within(NODES_MAX, text, empty, flaws)
+}
+
+/// The same for a text that may have so many values.
+pub(crate) fn parse_within(
+    nodes_max: usize,
+    text: &str,
+    empty: &str,
+    flaws: &mut Vec<Flaw>,
+) -> Result<Node, Flaw> {
+    let (open, anchors) = (Vec::new(), BTreeMap::new());
+    let mut builder = Builder { open, root: None, anchors, nodes: 0, nodes_max };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| Flaw {
@@ -84,6 +95,7 @@ struct Builder {
     root: Option<Node>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
+    nodes_max: usize,
 }
 
 struct Open {
@@ -153,8 +165,9 @@ impl Builder {
     /// Puts a value that is complete where it belongs.
     fn close(&mut self, node: Node, anchor: usize, flaws: &mut Vec<Flaw>) -> Result<(), Flaw> {
         self.nodes += 1;
-        if self.nodes > NODES_MAX {
-            return Err(whole(node.place, format!("there are more than {NODES_MAX} values")));
+        if self.nodes > self.nodes_max {
+            let message = format!("there are more than {} values", self.nodes_max);
+            return Err(whole(node.place, message));
         }
         if anchor != 0 {
             self.nodes += node.extent().0;

@@ -2,7 +2,7 @@
 
 use fairgate_store::StoreError;
 
-use crate::state::TaskState;
+use crate::state::{AgentState, TaskState};
 
 /// Why the fleet did not do what it was asked. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,30 @@ pub enum FleetError {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
+    /// A field names something that is not there.
+    #[error("{field}: {problem}")]
+    Unknown {
+        /// The field, from the request's root: `tasks[3].needs[0]`.
+        field: String,
+        /// What is not there.
+        problem: String,
+    },
+    /// A field names a project that is finished.
+    #[error("{field}: project {project:?} is ARCHIVED; set its status to ACTIVE first")]
+    Archived {
+        /// The field, from the request's root: `tasks[3].project`.
+        field: String,
+        /// The project.
+        project: String,
+    },
+    /// A moment that must be to come has passed.
+    #[error("{field}: has passed; {hint}")]
+    Passed {
+        /// The field.
+        field: &'static str,
+        /// What can be done instead.
+        hint: &'static str,
+    },
     /// A task cannot go from one state to the other.
     #[error("task {task:?} is {from} and cannot become {to}: {hint}")]
     Transition {
@@ -69,6 +93,8 @@ pub enum FleetError {
     Agent {
         /// The agent.
         agent: String,
+        /// Its state, which is what forbids it.
+        state: AgentState,
         /// Why.
         why: String,
     },

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::state::{AgentState, ProjectStatus, TaskState};
+use crate::whole;
 
 /// How large a project's share is against the others': 0.001 to 10^15, with at most three decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
@@ -32,7 +33,16 @@ impl Serialize for Weight {
 impl<'de> Deserialize<'de> for Weight {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = serde_json::Number::deserialize(deserializer)?;
-        number.to_string().parse().map_err(serde::de::Error::custom)
+        let exact: Result<Self, String> = number.to_string().parse();
+        // What a program computed may be a little off: 0.30000000000000004.
+        let near = |number: f64| {
+            let text = format!("{number:.3}");
+            let off = text.parse::<f64>().ok()? - number;
+            (off.abs() <= number * 1e-12).then(|| text.parse().ok())?
+        };
+        exact
+            .or_else(|problem| number.as_f64().and_then(near).ok_or(problem))
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -57,28 +67,47 @@ impl std::str::FromStr for Weight {
     }
 }
 
+/// The type of an agent, as a key of an object: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`.
+#[derive(Clone, Debug, ToSchema)]
+#[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+pub struct AgentKind(pub String);
+
 /// A project to be made.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewProject {
     /// Its name: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`, beginning with a letter or digit.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub id: String,
     /// The tenant that it belongs to, and whose budgets and share its calls count against.
+    #[schema(max_length = 512)]
     pub tenant: String,
     /// How large its share of the fleet's tokens is; 1 where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
     pub weight: Option<Weight>,
     /// How many agents may work for it at once; 2 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
     /// Whether one agent at a time may work for it, whatever `concurrency` says.
     #[serde(default)]
     pub exclusive: bool,
     /// How many agents of a type may work for it at once; no limit for types that are not named.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole::map")]
+    #[schema(value_type = BTreeMap<AgentKind, u32>)]
     pub agent_max: BTreeMap<String, u32>,
     /// How many tokens it may use in the rolling window; no limit where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<u64>,
 }
 
@@ -91,27 +120,31 @@ pub struct ProjectPatch {
     pub status: Option<ProjectStatusWord>,
     /// Its weight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
     pub weight: Option<Weight>,
     /// How many agents may work for it at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
     /// Whether one agent at a time may work for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
     /// How many agents of a type may work for it at once; replaces all that was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional_map"
+    )]
+    #[schema(value_type = Option<BTreeMap<AgentKind, u32>>)]
     pub agent_max: Option<BTreeMap<String, u32>>,
     /// How many tokens it may use in the rolling window; `null` for no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
-    #[schema(value_type = Option<u64>)]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::given")]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<Option<u64>>,
-}
-
-/// A field that is given, be it as `null`.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 /// `ACTIVE`, `PAUSED` or `ARCHIVED`.
@@ -164,6 +197,7 @@ pub struct ProjectView {
 #[serde(deny_unknown_fields)]
 pub struct NewTasks {
     /// The tasks; `needs` may name others of this list, in any order, and tasks that are there.
+    #[schema(min_items = 1, max_items = 10000)]
     pub tasks: Vec<NewTask>,
     /// Check everything and say what would be made, and make nothing.
     #[serde(default)]
@@ -177,38 +211,66 @@ pub struct NewTask {
     /// Its name, unique among all tasks: as a project's, up to 128 characters. Made up (`PROJECT-1`) where absent. A task
     /// that is there with the very same content is left alone, so that a file may be added twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[a-z0-9][a-z0-9._-]{0,127}$")]
     pub id: Option<String>,
     /// Its project.
+    #[schema(max_length = 128)]
     pub project: String,
     /// One line, for people; the prompt's first line where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 512,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
+    )]
     pub title: Option<String>,
     /// What the agent is to do. At most 1 MiB.
+    #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     pub prompt: String,
     /// Its place in its project's queue, lower first; 100 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub priority: Option<i64>,
     /// Tasks that must be completed first.
     #[serde(default)]
+    #[schema(max_items = 1000)]
     pub needs: Vec<String>,
     /// How many tokens it is expected to use; learned from its project's tasks where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
     pub estimate: Option<u64>,
     /// How often it is tried again after a failure; 3 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
     /// Not before this moment, in microseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<i64>)]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::moment")]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
     pub resume_after: Option<UnixMicros>,
     /// The workspace that it must run in; any of its project's where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 128)]
     pub workspace: Option<String>,
     /// The agent that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 128)]
     pub affinity: Option<String>,
     /// How long it waits for that agent, in seconds, before anybody may take it; 120 where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub affinity_wait_s: Option<u32>,
 }
 
@@ -229,18 +291,37 @@ pub struct AddedTasks {
 pub struct TaskPatch {
     /// Its title.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 512,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
+    )]
     pub title: Option<String>,
     /// What the agent is to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     pub prompt: Option<String>,
     /// Its place in its project's queue, lower first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub priority: Option<i64>,
     /// How many tokens it is expected to use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
     pub estimate: Option<u64>,
     /// How often it is tried again after a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
+    #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
 }
 
@@ -257,8 +338,12 @@ pub enum TaskAction {
     /// Puts it aside; an agent that holds it loses it.
     Pause {
         /// Until this moment, in microseconds since 1970; until it is resumed where absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[schema(value_type = Option<i64>)]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "whole::moment"
+        )]
+        #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
         until: Option<UnixMicros>,
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,7 +361,8 @@ pub enum TaskAction {
     },
     /// Answers what its agent asked.
     Answer {
-        /// The answer.
+        /// The answer; at most 64 KiB.
+        #[schema(max_length = 65536, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
         text: String,
     },
 }
@@ -327,7 +413,7 @@ pub struct TaskView {
     pub prompt: String,
     /// Tasks that must be completed first, and how they stand.
     pub needs: BTreeMap<String, TaskState>,
-    /// Tasks that wait for this one, directly or by others, and cannot start before it.
+    /// Tasks that wait for this one, directly or by others, and cannot start before it: the nearest first, at most 1000.
     pub needed_by: Vec<String>,
     /// The workspace that it must run in.
     pub workspace: Option<String>,
@@ -416,9 +502,11 @@ pub struct Fact {
 #[serde(deny_unknown_fields)]
 pub struct NewAgent {
     /// Its name, as a project's.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub id: String,
     /// Its type, which projects may limit; `default` where absent.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
     /// Whether it does not call through the gateway and says itself what it used. It gets no task keys then.
     #[serde(default)]
@@ -434,6 +522,7 @@ pub struct AgentPatch {
     pub state: Option<AgentState>,
     /// Its type.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
 }
 
@@ -475,10 +564,16 @@ pub struct AgentWithToken {
 #[serde(deny_unknown_fields)]
 pub struct NewWorkspace {
     /// Its name, as a project's.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub id: String,
     /// Its project.
+    #[schema(max_length = 128)]
     pub project: String,
     /// Where it is, on the agents' machines.
+    #[schema(
+        max_length = 4096,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
+    )]
     pub path: String,
 }
 

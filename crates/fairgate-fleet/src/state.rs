@@ -8,8 +8,9 @@ macro_rules! states {
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
         )]
+        #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
         pub enum $name {
-            $($(#[$of])* #[serde(rename = $word)] $state,)*
+            $($(#[$of])* $state,)*
         }
 
         impl $name {
@@ -116,8 +117,45 @@ impl TaskState {
             Paused => matches!(next, Ready | Defined | Failed),
             // Restarted, or skipped.
             Blocked => matches!(next, Ready | Completed | Failed),
-            Failed => matches!(next, Ready | Completed),
+            Failed => matches!(next, Ready | Defined | Completed),
             Completed => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For each state, where a task may go from there.
+    const TABLE: &str = "\
+        DEFINED: READY PAUSED FAILED
+        READY: DEFINED ASSIGNED PAUSED FAILED
+        ASSIGNED: READY IN_PROGRESS WAITING_INPUT PAUSED COMPLETED FAILED BLOCKED
+        IN_PROGRESS: READY WAITING_INPUT PAUSED COMPLETED FAILED BLOCKED
+        WAITING_INPUT: READY PAUSED FAILED
+        PAUSED: DEFINED READY FAILED
+        COMPLETED:
+        FAILED: DEFINED READY COMPLETED
+        BLOCKED: READY COMPLETED FAILED";
+
+    #[test]
+    fn tasks_go_where_the_table_says() {
+        let line = |from: &TaskState| {
+            let next = TaskState::ALL.iter().filter(|next| from.may_become(**next));
+            next.fold(format!("{from}:"), |line, next| format!("{line} {next}"))
+        };
+        let found: Vec<_> = TaskState::ALL.iter().map(line).collect();
+        let expected: Vec<_> = TABLE.lines().map(str::trim).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn words_are_read_back() {
+        for state in TaskState::ALL {
+            assert_eq!(TaskState::from_word(state.word()), Some(*state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.word());
+        }
+        assert_eq!(TaskState::from_word("ready"), None);
     }
 }

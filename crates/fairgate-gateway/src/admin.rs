@@ -1,8 +1,9 @@
 //! The admin API under `/api/v1`, `/metrics`, `/healthz` and `/readyz`. Handlers are thin: they read, ask the part that
 //! knows, and write. Everything that changes something is audited with who did it.
 //!
-//! The admin token opens everything. A tenant's key opens what is about that tenant alone: `/api/v1/me` and its own
-//! requests. These are also where clients connect, where the admin API has an address of its own.
+//! The admin token opens everything but what agents say of themselves. A tenant's key opens what is about that tenant
+//! alone: `/api/v1/me`, its own requests, projects and tasks. An agent's token opens `/api/v1/agents/{id}/…` of that
+//! agent. The latter two are also where clients connect, where the admin API has an address of its own.
 
 mod api_error;
 mod attempts;
@@ -13,6 +14,7 @@ mod budgets;
 mod change;
 mod config;
 mod fairshare;
+mod fleet;
 mod groups;
 mod health;
 mod hosted;
@@ -20,7 +22,7 @@ mod keys;
 mod limits;
 mod me;
 mod metrics;
-mod moment;
+pub mod moment;
 mod money;
 mod name;
 mod openapi;
@@ -39,6 +41,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post};
+use http::Method;
 
 use self::api_error::ApiError;
 use crate::app::App;
@@ -93,13 +96,18 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/requests", get(requests::list))
         .route("/api/v1/requests/{id}", get(requests::show))
         .route("/api/v1/me", get(me::me))
+        .merge(fleet::routes())
         .fallback(|| async { ApiError::no_path() })
         .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
         .with_state(app)
 }
 
-/// Whether a path is one of those that a tenant's key opens.
-pub(crate) fn is_for_tenants(path: &str) -> bool {
+/// Whether this is one of those that a tenant's key or an agent's token opens.
+pub(crate) fn is_for_clients(method: &Method, path: &str) -> bool {
     let own = path.strip_prefix("/api/v1/");
-    own.is_some_and(|own| matches!(own, "me" | "requests") || own.starts_with("requests/"))
+    own.is_some_and(|own| {
+        matches!(own, "me" | "requests")
+            || own.starts_with("requests/")
+            || fleet::is_for_clients(method, own)
+    })
 }

@@ -2,6 +2,7 @@
 
 use arc_swap::ArcSwap;
 use fairgate_config::Config;
+use fairgate_fleet::Fleet;
 use fairgate_store::{KeyHash, Store, Throttle};
 
 use crate::control::Control;
@@ -22,6 +23,8 @@ pub struct App {
     pub config: ArcSwap<Config>,
     /// The database.
     pub store: Store,
+    /// Projects, tasks and agents, in the same database.
+    pub fleet: Fleet,
     /// Who asks.
     pub identity: Identity,
     /// How much each may ask, before anything is submitted.

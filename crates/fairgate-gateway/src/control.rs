@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fairgate_config::{ConfigErrors, Plan};
 use tokio::sync::Semaphore;
 
+use crate::fleet_sight::FleetSight;
 use crate::live::Sights;
 use crate::sync::Sync;
 
@@ -15,6 +16,9 @@ use crate::sync::Sync;
 const WATCHERS_MAX: usize = 64;
 /// How many may ask where a request is at once; each may copy a pool.
 const SEARCHES_MAX: usize = 8;
+
+/// How many agents may wait for a task at once.
+const CLAIMS_MAX: usize = 4096;
 
 /// What a reload comes to: what it changed, or all that was wrong; then nothing was changed.
 pub type Reloading<'a> = Pin<Box<dyn Future<Output = Result<Plan, ConfigErrors>> + Send + 'a>>;
@@ -31,6 +35,8 @@ pub struct Control {
     pub(crate) sights: Sights,
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) searches: Semaphore,
+    pub(crate) claims: Semaphore,
+    pub(crate) fleet: FleetSight,
     reloader: OnceLock<Box<dyn Reloader>>,
 }
 
@@ -48,6 +54,8 @@ impl Control {
             sights: Sights::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             searches: Semaphore::new(SEARCHES_MAX),
+            claims: Semaphore::new(CLAIMS_MAX),
+            fleet: FleetSight::default(),
             reloader: OnceLock::new(),
         }
     }

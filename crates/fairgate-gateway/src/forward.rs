@@ -57,11 +57,11 @@ const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incoming>) -> Reply {
     let id = app.ids.next();
     let (http::request::Parts { headers, uri, .. }, body) = request.into_parts();
-    let caller = match app.identity.caller(&headers, unix_now()) {
+    let caller = match app.caller(&headers).await {
         Ok(caller) => caller,
-        Err(problem) => {
-            app.metrics.turned_away(problem.code);
-            return Refusal::from(problem).reply(route.dialect(), &id);
+        Err(refusal) => {
+            app.metrics.turned_away(refusal.problem.code);
+            return refusal.reply(route.dialect(), &id);
         }
     };
     let mut passage = Passage::new(app, caller, id, route);

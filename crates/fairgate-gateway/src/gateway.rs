@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, ConfigErrors, Plan, Reload};
+use fairgate_fleet::{Fleet, SystemClock};
 use fairgate_money::Prices;
 use fairgate_store::{Change, KeyHash, Store, StoreError, Throttle};
 use futures_util::future::join_all;
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::admin;
 use crate::app::App;
 use crate::control::Control;
+use crate::fleet_options::fleet_options;
 use crate::forward::{Leases, unix_now};
 use crate::held::HeldBytes;
 use crate::identity::Identity;
@@ -171,7 +173,9 @@ impl Gateway {
         let identity = Identity::load(&store).await?;
         let Listeners { clients: (addr, clients), admin } = listeners;
         let pools = Pools::start(&config).await?;
+        let fleet = Fleet::new(store.clone(), Arc::new(SystemClock), fleet_options(&config.fleet));
         let app = Arc::new(App {
+            fleet,
             identity,
             limits: Limits::new(),
             metrics: Metrics::new(),
@@ -201,6 +205,7 @@ impl Gateway {
         listening.push(tokio::spawn(retention::keep(app.clone())));
         listening.push(tokio::spawn(pools::keep_learned(app.clone())));
         listening.push(tokio::spawn(pools::follow_names(app.clone())));
+        listening.push(tokio::spawn(app.fleet.run()));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;
@@ -270,6 +275,8 @@ impl Gateway {
     async fn drain_unboxed(&self, grace: Duration) -> Drained {
         let deadline = Instant::now() + grace;
         self.app.phase.advance(Stage::Draining);
+        // Nobody is given a task by a gateway that is about to be gone.
+        self.app.fleet.stop();
         let pools = self.app.pools.all();
         // What is cut off at the deadline must still reach its gate.
         let gates = join_all(pools.iter().map(|pool| pool.gate.drain(grace + LAST_WAIT)));

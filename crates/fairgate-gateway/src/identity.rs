@@ -1,6 +1,7 @@
 //! Who asks: the directory, held in memory, found by the hash of a key.
 
 mod presented;
+mod task_keys;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +9,20 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_dialect::Problem;
+use fairgate_fleet::TaskKey;
 use fairgate_store::{
-    Budget, BudgetTier, Directory, HostedUse, Key, KeyHash, Rights, Store, StoreError, Tenant,
-    UnixMicros,
+    Budget, BudgetTier, Directory, HostedUse, Key, KeyHash, Limits, Rights, Store, StoreError,
+    TaskClaim, Tenant, UnixMicros,
 };
 use http::{HeaderMap, StatusCode};
 use tokio::sync::Mutex;
 
 pub(crate) use presented::presented_secret;
+
+use self::task_keys::TaskKeys;
+
+/// What the key ids of projects begin with. No key of the directory has such an id.
+const PROJECT_KEY: &str = "project:";
 
 /// Who a request belongs to, and what that caller may do. Made once for each key when the directory is read.
 #[derive(Debug)]
@@ -35,15 +42,17 @@ pub struct Caller {
     /// The attributes of a request that names no class: group, tenant and key.
     pub attributes: Attributes,
     /// Its tenant's limits.
-    pub tenant_limits: fairgate_store::Limits,
+    pub tenant_limits: Limits,
     /// Its key's limits.
-    pub key_limits: fairgate_store::Limits,
+    pub key_limits: Limits,
     /// Whether its group, tenant or key has a budget that counts on any worker.
     pub budgeted: bool,
     /// Whether its group, tenant or key, or the hosted tier as a whole, has a budget that counts on hosted workers.
     pub hosted_budgeted: bool,
     /// Whether its tenant and its key may use hosted workers.
     pub may_use_hosted: bool,
+    /// The task that it works on, where it came with a task's key. Its key id is then that of its project.
+    pub claim: Option<TaskClaim>,
 }
 
 /// The directory as the gateway uses it. Reading is lock-free; a change swaps the whole.
@@ -52,6 +61,7 @@ pub struct Identity {
     book: ArcSwap<Book>,
     /// One refresh at a time, so that an older reading never replaces a newer one.
     refreshing: Mutex<()>,
+    task_keys: TaskKeys,
 }
 
 /// The directory and the callers in it, by the hash of their secret.
@@ -78,7 +88,11 @@ impl Identity {
 
     /// An identity with this directory in it.
     fn of(directory: Directory) -> Self {
-        Self { book: ArcSwap::from_pointee(Book::new(directory)), refreshing: Mutex::new(()) }
+        Self {
+            book: ArcSwap::from_pointee(Book::new(directory)),
+            refreshing: Mutex::new(()),
+            task_keys: TaskKeys::default(),
+        }
     }
 
     /// The caller behind `Authorization: Bearer …` or `x-api-key: …`. 401 `invalid_api_key` (missing, malformed,
@@ -94,7 +108,19 @@ impl Identity {
     /// Whether a caller that was let in would be let in now. It may have waited for minutes, and a leaked key must not
     /// have what it queued served after it was revoked.
     pub fn still(&self, caller: &Caller, now: UnixMicros) -> Result<(), Problem> {
-        self.book.load().admitted(&caller.secret, now).map(drop)
+        let book = self.book.load();
+        match &caller.claim {
+            Some(_) => book.tenant(&caller.tenant).map(drop),
+            None => book.admitted(&caller.secret, now).map(drop),
+        }
+    }
+
+    /// The caller that a task's key stands for. 401 `invalid_api_key` where its tenant is not known here, 403
+    /// `tenant_disabled`.
+    fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, Problem> {
+        let book = self.book.load();
+        let tenant = book.tenant(&key.tenant)?;
+        Ok(Arc::new(Caller::of_task(key, secret, tenant, &book.directory)))
     }
 
     /// The directory in force.
@@ -138,25 +164,27 @@ impl Book {
         entry.admit(now)?;
         Ok(entry)
     }
+
+    /// The tenant of this name, where it may come in.
+    fn tenant(&self, name: &str) -> Result<&Tenant, Problem> {
+        let tenants = &self.directory.tenants;
+        let place = tenants.binary_search_by(|tenant| (*tenant.name).cmp(name));
+        let tenant = place.ok().map(|place| &tenants[place]).ok_or_else(|| {
+            refused("invalid_api_key", "the tenant of this task key is not known here")
+        })?;
+        if tenant.disabled { Err(disabled(name)) } else { Ok(tenant) }
+    }
 }
 
-impl Entry {
-    fn new(key: &Key, tenant: &Tenant, directory: &Directory) -> Self {
-        let group = directory.groups.binary_search_by(|group| group.name.cmp(&tenant.group));
-        let of_group = group.ok().map(|place| &directory.groups[place].budgets);
-        let budgets = || {
-            let own = tenant.limits.budgets.iter().chain(&key.limits.budgets);
-            own.chain(of_group.into_iter().flatten()).chain(&directory.hosted)
-        };
-        let is_hosted = |budget: &Budget| budget.tier == BudgetTier::Hosted;
-        let may_use_hosted = [tenant.limits.hosted, key.limits.hosted]
-            .iter()
-            .all(|hosted| *hosted == HostedUse::Allowed);
+impl Caller {
+    /// A tenant that comes with one of its keys.
+    fn of_key(key: &Key, tenant: &Tenant, directory: &Directory) -> Self {
         let attributes = Attributes::none()
             .with(Attribute::Group, &tenant.group)
             .with(Attribute::Tenant, &tenant.name)
             .with(Attribute::Key, &key.id);
-        let caller = Caller {
+        let budgets = || budgets_of(tenant, directory).chain(&key.limits.budgets);
+        Self {
             group: tenant.group.as_str().into(),
             tenant: tenant.name.as_str().into(),
             key: key.id.as_str().into(),
@@ -168,10 +196,62 @@ impl Entry {
             key_limits: key.limits.clone(),
             budgeted: budgets().any(|budget| !is_hosted(budget)),
             hosted_budgeted: budgets().any(is_hosted),
-            may_use_hosted,
-        };
+            may_use_hosted: [tenant.limits.hosted, key.limits.hosted]
+                .iter()
+                .all(|hosted| *hosted == HostedUse::Allowed),
+            claim: None,
+        }
+    }
+
+    /// An agent that works on a task of a tenant's project. All agents of a project are one key, whichever task they have.
+    fn of_task(key: &TaskKey, secret: KeyHash, tenant: &Tenant, directory: &Directory) -> Self {
+        let key_id = format!("{PROJECT_KEY}{}", key.project);
+        let attributes = Attributes::none()
+            .with(Attribute::Group, &tenant.group)
+            .with(Attribute::Tenant, &tenant.name)
+            .with(Attribute::Key, &key_id)
+            .with(Attribute::Project, &key.project);
         Self {
-            caller: Arc::new(caller),
+            group: tenant.group.as_str().into(),
+            tenant: tenant.name.as_str().into(),
+            key: key_id.into(),
+            secret,
+            models: None,
+            rights: Rights::default(),
+            attributes,
+            tenant_limits: tenant.limits.clone(),
+            key_limits: Limits::default(),
+            // Its project's budget, and that its claim is in force, are looked at when it reserves.
+            budgeted: true,
+            hosted_budgeted: budgets_of(tenant, directory).any(is_hosted),
+            may_use_hosted: tenant.limits.hosted == HostedUse::Allowed,
+            claim: Some(TaskClaim {
+                project: key.project.clone(),
+                task: key.task.clone(),
+                epoch: key.epoch,
+            }),
+        }
+    }
+}
+
+/// The budgets that the requests of all of a tenant's keys count in.
+fn budgets_of<'a>(
+    tenant: &'a Tenant,
+    directory: &'a Directory,
+) -> impl Iterator<Item = &'a Budget> {
+    let group = directory.groups.binary_search_by(|group| group.name.cmp(&tenant.group));
+    let of_group = group.ok().map(|place| &directory.groups[place].budgets);
+    tenant.limits.budgets.iter().chain(of_group.into_iter().flatten()).chain(&directory.hosted)
+}
+
+fn is_hosted(budget: &Budget) -> bool {
+    budget.tier == BudgetTier::Hosted
+}
+
+impl Entry {
+    fn new(key: &Key, tenant: &Tenant, directory: &Directory) -> Self {
+        Self {
+            caller: Arc::new(Caller::of_key(key, tenant, directory)),
             expires_at: key.expires_at,
             revoked: key.revoked_at.is_some(),
             tenant_disabled: tenant.disabled,
@@ -186,16 +266,17 @@ impl Entry {
             return Err(refused("key_expired", "this API key has expired; ask for a new one"));
         }
         if self.tenant_disabled {
-            let message = format!(
-                "tenant {:?} is disabled; an operator of this gateway can enable it",
-                self.caller.tenant
-            );
-            let status = StatusCode::FORBIDDEN;
-            let code = "tenant_disabled";
-            return Err(Problem { status, code, message, param: None, reached: None });
+            return Err(disabled(&self.caller.tenant));
         }
         Ok(())
     }
+}
+
+fn disabled(tenant: &str) -> Problem {
+    let message =
+        format!("tenant {tenant:?} is disabled; an operator of this gateway can enable it");
+    let (status, code) = (StatusCode::FORBIDDEN, "tenant_disabled");
+    Problem { status, code, message, param: None, reached: None }
 }
 
 /// A 401.

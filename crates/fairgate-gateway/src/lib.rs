@@ -11,6 +11,8 @@
 pub mod admin;
 pub mod app;
 pub mod control;
+mod fleet_options;
+mod fleet_sight;
 mod forward;
 mod gateway;
 mod held;

@@ -1,9 +1,10 @@
 //! What there is to see, in Prometheus' text format. Every label set is bounded: pools, workers, routes, codes and outcomes
-//! come from the configuration or from the code, never from a client.
+//! come from the configuration or from the code, never from a client; projects are as many as there are label values for.
 //!
 //! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
 
 mod classes;
+mod fleet;
 mod instruments;
 mod log_lines;
 mod names;
@@ -13,12 +14,14 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairgate_fleet::ProjectView;
 use fairgate_money::MicroUnits;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::instruments::{
-    ClassLabels, Instruments, PoolLabel, PoolReason, PoolTier, RequestLabels, WorkerOutcome,
+    ClassLabels, Instruments, PoolLabel, PoolReason, PoolTier, ProjectLabel, Projects,
+    RequestLabels, WorkerOutcome,
 };
 use self::names::Names;
 use self::status::status_label;
@@ -35,6 +38,10 @@ pub struct Metrics {
     registry: Registry,
     instruments: Instruments,
     names: Names,
+    /// By project: like those by tenant, not for everybody to see.
+    of_projects: Registry,
+    projects: Projects,
+    project_names: Names,
 }
 
 /// How one request ended, for the metrics.
@@ -75,7 +82,10 @@ impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("fairgate");
         let instruments = Instruments::registered_in(&mut registry);
-        Self { registry, instruments, names: Names::default() }
+        let mut of_projects = Registry::with_prefix("fairgate");
+        let projects = Projects::registered_in(&mut of_projects);
+        let (names, project_names) = (Names::default(), Names::default());
+        Self { registry, instruments, names, of_projects, projects, project_names }
     }
 
     /// Counts the end of a request. Called once for every request that had a caller.
@@ -137,6 +147,13 @@ impl Metrics {
         to.tier_money.get_or_create(&labels).inc_by(money.0);
     }
 
+    /// What an attempt for a project's task used.
+    pub fn used_by_project(&self, project: &str, provider_tokens: u64) {
+        let labels = ProjectLabel { project: self.project_names.label(project) };
+        self.projects.requests.get_or_create(&labels).inc();
+        self.projects.tokens.get_or_create(&labels).inc_by(provider_tokens);
+    }
+
     /// Open connections, by one more or less.
     pub fn connections(&self, change: i64) {
         self.instruments.connections.inc_by(change);
@@ -166,12 +183,22 @@ impl Metrics {
     }
 
     /// Everything, as text, with what the pools look like at this moment. A pool that does not answer within a second
-    /// is shown as not answering. Tenants are named only where `with_tenants` is true: not everybody may know them.
-    pub async fn render(&self, pools: &[Arc<PoolHandle>], with_tenants: bool) -> String {
-        let seen = scrape::registry_of(pools, with_tenants).await;
+    /// is shown as not answering. `projects` are those of the fleet. Tenants and projects are named only where
+    /// `with_tenants` is true: not everybody may know them.
+    pub async fn render(
+        &self,
+        pools: &[Arc<PoolHandle>],
+        projects: &[ProjectView],
+        with_tenants: bool,
+    ) -> String {
+        let mut seen = scrape::registry_of(pools, with_tenants).await;
+        fleet::register(projects, with_tenants, &mut seen);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode_registry(&mut text, &self.registry);
+        if with_tenants {
+            let _ = encode_registry(&mut text, &self.of_projects);
+        }
         let _ = encode_registry(&mut text, &seen);
         let _ = encode_eof(&mut text);
         text

@@ -41,6 +41,7 @@ pub use self::roster::WorkerSource;
 pub(crate) use self::roster::{AddedWorker, Overload};
 pub(crate) use self::sessions::LastWorker;
 pub(crate) use self::spending::{Spent, TierUse};
+pub(crate) use self::traits::shares_by;
 pub(crate) use self::workers::{Changed, Removal, WorkerAudit, WorkerError};
 
 use self::discover::SystemResolver;

@@ -2,6 +2,7 @@
 //! HTTP status.
 
 mod budget;
+mod fleet;
 mod leases;
 mod rights;
 
@@ -21,6 +22,7 @@ use crate::reply::{Reply, json};
 use crate::upstream::{Failure, FailureKind};
 
 pub(crate) use self::budget::budget_exhausted;
+pub(crate) use self::fleet::{project_budget_exhausted, task_lost, unknown_task_key};
 pub(crate) use self::leases::{
     bad_lease, lease_cancelled, lease_lost, lease_not_granted, no_lease_pool, not_a_limit,
     too_many_leases, unknown_lease, unread_lease,

@@ -3,7 +3,7 @@
 //! Groups, tenants and keys are flows by name (keys by id), in every share node that shares by them. The directory's
 //! weight always holds, whatever the policy's `weights` say for that name; where all nodes that share by it list their
 //! classes, theirs hold. A cap of the directory replaces the policy's and counts all that the tenant or key has in
-//! flight in the pool; where the directory has none, the policy's holds.
+//! flight in the pool; where the directory has none, the policy's holds. Projects are flows by name too, with their weights.
 
 mod wishes;
 
@@ -12,16 +12,16 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::Policy;
+use fairgate_core::policy::{DEFAULT_WEIGHT, Policy};
 use fairgate_core::units::Weight;
 use fairgate_runtime::ChangeError;
-use fairgate_store::{Directory, StoreError};
+use fairgate_store::{Directory, Store, StoreError, fleet};
 use tokio::sync::Mutex;
 
-use self::wishes::{Wish, unheld, wishes};
+use self::wishes::{ProjectWeight, Wish, unheld, wishes};
 use crate::app::App;
 use crate::phase::Stage;
-use crate::pools::PoolHandle;
+use crate::pools::{PoolHandle, shares_by};
 
 /// How often the directory is asked whether another gateway has changed it.
 const EVERY: Duration = Duration::from_secs(2);
@@ -56,8 +56,20 @@ pub async fn refresh(app: &App) -> Result<bool, StoreError> {
     }
     let pools = app.pools.all();
     app.control.sights.keep_only(&pools);
-    app.control.sync.apply(&directory, &pools).await;
+    let by_project = pools.iter().any(|pool| shares_by(&pool.config().policy, Attribute::Project));
+    let projects = if by_project { project_weights(&app.store).await? } else { Vec::new() };
+    app.control.sync.apply(&directory, &projects, &pools).await;
     Ok(changed)
+}
+
+/// The projects' weights, of which 1 is a weight of [`DEFAULT_WEIGHT`].
+async fn project_weights(store: &Store) -> Result<Vec<ProjectWeight>, StoreError> {
+    let weights = store.inspect(|transaction| fleet::project_weights(transaction)).await?;
+    let weigh = |(id, thousandths): (String, u64)| {
+        let weight = thousandths.saturating_mul(DEFAULT_WEIGHT).div_ceil(1000).max(1);
+        ProjectWeight { id, weight }
+    };
+    Ok(weights.into_iter().map(weigh).collect())
 }
 
 /// Refreshes every two seconds, until the gateway closes: several gateways on one database follow each other.
@@ -86,12 +98,17 @@ pub async fn follow(app: Arc<App>) {
 
 impl Sync {
     /// Tells each pool what it does not know yet.
-    pub(crate) async fn apply(&self, directory: &Directory, pools: &[Arc<PoolHandle>]) {
+    pub(crate) async fn apply(
+        &self,
+        directory: &Directory,
+        projects: &[ProjectWeight],
+        pools: &[Arc<PoolHandle>],
+    ) {
         let mut told = self.pools.lock().await;
         told.retain(|name, _| pools.iter().any(|pool| pool.name == *name));
         for pool in pools {
             // A pool that is closing, or gone, need not know.
-            if let Err(error) = tell(&mut told, directory, pool).await {
+            if let Err(error) = tell(&mut told, directory, projects, pool).await {
                 tracing::debug!(pool = &*pool.name, %error, "weights and caps were not applied");
             }
         }
@@ -101,6 +118,7 @@ impl Sync {
 async fn tell(
     all: &mut HashMap<Arc<str>, Told>,
     directory: &Directory,
+    projects: &[ProjectWeight],
     pool: &Arc<PoolHandle>,
 ) -> Result<(), ChangeError> {
     let known = all.get(&pool.name).is_some_and(|told| told.is_about(pool));
@@ -109,7 +127,7 @@ async fn tell(
     }
     let Some(told) = all.get_mut(&pool.name) else { return Ok(()) };
     told.warn(pool, directory);
-    for wish in wishes(directory, &told.policy) {
+    for wish in wishes(directory, projects, &told.policy) {
         told.fulfil(pool, &wish).await?;
     }
     Ok(())

@@ -16,12 +16,24 @@ mod write;
 
 use std::fmt;
 
-use fairgate_core::proportional::SnapshotError;
-pub use read::read_snapshot;
-pub use write::{write_assignments, write_explanation};
+use fairgate_core::proportional::{Assignment, Snapshot, SnapshotError};
+pub use read::{read_round, read_snapshot};
+pub use write::{write_assignments, write_explanation, write_round, write_snapshot};
 
 use crate::read::fault::Fault;
 pub use crate::write::json::Layout;
+
+/// One call of the scheduler as a fleet keeps it: when, what it saw, and what it decided. A line of the fleet's journal:
+/// `{"at":…,"snapshot":{…},"assignments":[…]}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The moment, in microseconds since 1970.
+    pub at: i64,
+    /// What the scheduler saw.
+    pub snapshot: Snapshot,
+    /// What it decided.
+    pub assignments: Vec<Assignment>,
+}
 
 /// A snapshot that cannot be read: which field, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ mod answer;
 mod client;
 mod error;
 pub mod evidence;
+mod fleet;
 mod folder;
 pub mod judge;
 pub mod observe;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::client::{Client, MODELS, Tally};
 use crate::error::ProveError;
 use crate::evidence::{Evidence, Sighting};
+use crate::fleet;
 use crate::folder::Folder;
 use crate::judge::{judge, judge_harm};
 use crate::observe::{Observer, Phase, Sample};
@@ -43,6 +44,12 @@ pub fn run(
     options: &RunOptions,
     observer: &mut dyn Observer,
 ) -> Result<Report, ProveError> {
+    if let Some(plan) = &scenario.fleet {
+        let folder = Folder::make(options.keep.as_deref(), scenario.name)?;
+        let report = runtime()?.block_on(fleet::run(scenario, plan, &folder))?;
+        observer.judged(&report);
+        return Ok(report);
+    }
     let report = match &scenario.harm {
         None => judge(scenario, &carry_out(scenario, scenario.name, options, observer)?),
         Some(harm) => {
@@ -66,12 +73,15 @@ fn carry_out(
     observer: &mut dyn Observer,
 ) -> Result<Evidence, ProveError> {
     let folder = Folder::make(options.keep.as_deref(), kept)?;
-    let runtime = Builder::new_multi_thread()
+    runtime()?.block_on(experiment(scenario, &folder, observer))
+}
+
+fn runtime() -> Result<Runtime, ProveError> {
+    Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .enable_all()
         .build()
-        .map_err(ProveError::Runtime)?;
-    runtime.block_on(experiment(scenario, &folder, observer))
+        .map_err(ProveError::Runtime)
 }
 
 async fn experiment(

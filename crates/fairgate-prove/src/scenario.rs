@@ -2,11 +2,14 @@
 
 mod attack;
 mod classes;
+mod fleet;
 mod quota;
 
 use std::time::Duration;
 
 use fairgate_sim::Fault;
+
+pub use fleet::Fleet;
 
 /// One experiment.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct Scenario {
     pub gain: Option<Gain>,
     /// An attack, and who must not suffer from it.
     pub harm: Option<Harm>,
+    /// Agents that work on tasks, in place of clients. The tenants are projects then.
+    pub fleet: Option<Fleet>,
     /// How long it goes on.
     pub length: Length,
 }
@@ -369,6 +374,7 @@ pub fn scenarios(pace: Pace) -> Vec<Scenario> {
     all.extend(attack::attacks(pace));
     all.extend(quota::quotas(pace));
     all.extend(classes::classes(pace));
+    all.extend(fleet::fleets(pace));
     all
 }
 
@@ -414,6 +420,7 @@ impl Scale {
             budgets: false,
             gain: None,
             harm: None,
+            fleet: None,
             length: self.length,
         }
     }
@@ -572,7 +579,9 @@ mod tests {
                 let slots: u64 = scenario.backend.workers.iter().map(|(_, slots)| slots).sum();
                 assert!(slots >= scenario.capacity, "{name}: a full pool still has open workers");
                 let first = scenario.tenants.iter().filter(|t| t.joins == Joins::First);
-                assert_eq!(first.count(), 1, "{name}: one tenant floods first");
+                // A fleet has agents in place of clients.
+                let floods = if scenario.fleet.is_some() { scenario.tenants.len() } else { 1 };
+                assert_eq!(first.count(), floods, "{name}: one tenant floods first");
                 for tenant in &scenario.tenants {
                     assert!(tenant.clients >= 3 * 8, "{name}: {} stays backlogged", tenant.name);
                     assert!(tenant.keys <= tenant.clients);

@@ -17,7 +17,7 @@ use fairgate_store::{KeyHash, Secret, Store, StoreOptions};
 
 use self::setup::{POOLS, journal_folder};
 use crate::error::ProveError;
-use crate::evidence::{Aftermath, Evidence, JournalFile, Provider};
+use crate::evidence::{Aftermath, Evidence, JournalFile, Ledger, Provider};
 use crate::scenario::Scenario;
 
 /// Everything that clients ask.
@@ -25,6 +25,7 @@ pub(crate) struct World {
     backends: Vec<Backend>,
     account: Option<Arc<Account>>,
     gateway: Gateway,
+    admin_token: Secret,
     /// Of [`POOLS`].
     pools: usize,
     /// By tenant.
@@ -59,7 +60,6 @@ impl World {
         let store_url = config.store.url.expose().to_owned();
         let (store, _) = Store::open(&store_url, StoreOptions::default()).await?;
         let keys = setup::tenants(&store, scenario).await?;
-        // Nobody uses the admin API here: a token that is thrown away.
         let token = Secret::generate().map_err(|error| failed("did not start", error))?;
         let admin_token = KeyHash::of(token.expose().as_bytes());
         let options = GatewayOptions { config, store, admin_token };
@@ -68,12 +68,28 @@ impl World {
         let tenants = scenario.tenants.iter().map(|tenant| tenant.name).collect();
         let folder = folder.to_owned();
         let pools = scenario.pools();
-        Ok(Self { backends, account, gateway, pools, keys, tenants, folder, store_url })
+        let admin_token = token;
+        Ok(Self {
+            backends,
+            account,
+            gateway,
+            admin_token,
+            pools,
+            keys,
+            tenants,
+            folder,
+            store_url,
+        })
     }
 
     /// Where clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.gateway.addr()
+    }
+
+    /// What opens the admin API.
+    pub(crate) fn admin_token(&self) -> &str {
+        self.admin_token.expose()
     }
 
     /// The `Authorization` of one of a tenant's keys.
@@ -122,6 +138,20 @@ impl World {
             backend.sim = Some(start_sim(backend.name, backend.address, scenario, account)?);
         }
         Ok(())
+    }
+
+    /// Ends everything, and reads what the ledger says of all tenants.
+    pub(crate) async fn finish_fleet(self) -> Result<Ledger, ProveError> {
+        let (url, tenants) = (self.store_url.clone(), self.tenants.clone());
+        let drained = self.gateway.drain(DRAIN).await;
+        for sim in self.backends.into_iter().filter_map(|backend| backend.sim) {
+            sim.kill().await;
+        }
+        if let Some(problem) = drained.problems.into_iter().next() {
+            return Err(failed("did not end well", problem));
+        }
+        let mut ledgers = ledger::read(&url, &tenants, &[None]).await?;
+        Ok(ledgers.pop().unwrap_or_default())
     }
 
     /// Ends everything, and gathers what is left of it, pool by pool: all but what the clients saw.

@@ -3,6 +3,8 @@
 use fairgate_money::UnixMicros;
 use serde::{Deserialize, Serialize};
 
+use crate::claims::{FleetExhausted, LeaseLost};
+
 /// An amount for a calendar period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,6 +144,35 @@ pub struct Exhausted {
     pub wanted: u64,
     /// When it starts anew.
     pub resets_at: UnixMicros,
+}
+
+/// Why a reservation was not granted. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A budget of its group, tenant or key has no room.
+    Budget(Exhausted),
+    /// It was for a task, whose claim is not in force.
+    LeaseLost(LeaseLost),
+    /// It was for a task, and the budget of its project or of the fleet has no room.
+    Fleet(FleetExhausted),
+}
+
+impl From<Exhausted> for Refused {
+    fn from(exhausted: Exhausted) -> Self {
+        Self::Budget(exhausted)
+    }
+}
+
+impl From<LeaseLost> for Refused {
+    fn from(lost: LeaseLost) -> Self {
+        Self::LeaseLost(lost)
+    }
+}
+
+impl From<FleetExhausted> for Refused {
+    fn from(exhausted: FleetExhausted) -> Self {
+        Self::Fleet(exhausted)
+    }
 }
 
 /// How a budget stands. Amounts are in `unit`.

@@ -32,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) tenants_of_group: u64,
     /// The ids of the tenant's keys.
     pub(crate) keys_of_tenant: Vec<String>,
+    /// The names of the tenant's projects.
+    pub(crate) projects_of_tenant: Vec<String>,
     /// The budgets of the hosted tier.
     pub(crate) hosted: Vec<Budget>,
     /// All prices that there are.
@@ -239,6 +241,13 @@ fn patch_tenant(scribe: Scribe<'_>, found: Found, name: &str, patch: TenantPatch
 
 fn remove_tenant(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
     let mut before = json(&exists(found.tenant, "tenant", name)?);
+    if let Some(project) = found.projects_of_tenant.first() {
+        let count = found.projects_of_tenant.len();
+        let by = format!(
+            "it has {count} projects, such as {project:?}; archive them, and disable it instead"
+        );
+        return Err(StoreError::InUse { what: "tenant", name: name.to_owned(), by });
+    }
     // Its keys go with it: the trail says which they were.
     before["keys"] = Json::from(found.keys_of_tenant.as_slice());
     let mut statements = sql::drop_tenant(name, &found.keys_of_tenant);

@@ -2,16 +2,31 @@
 
 use std::cmp::Reverse;
 
-use crate::budget::{BudgetLeft, BudgetTier, Exhausted, Granted};
+use crate::budget::{BudgetLeft, BudgetTier, Exhausted, Granted, Refused};
+use crate::claims::Books;
 use crate::ledger::Reservation;
 use crate::sums::Sum;
 
-/// Grants a reservation where all budgets have room. Where only its part on hosted workers finds none, it is granted without
-/// that part, and told why.
+/// Grants a reservation where all budgets have room, and its claim, if it has one, is in force. Where only its part on hosted
+/// workers finds none, it is granted without that part, and told why.
 pub(crate) fn decide(
     budgets: &[BudgetLeft],
+    books: &Books,
     asked: &Reservation,
-) -> std::result::Result<Granted, Exhausted> {
+) -> std::result::Result<Granted, Refused> {
+    if let Some(claim) = &asked.claim {
+        books.in_force(claim, asked.at)?;
+    }
+    let granted = fits(budgets, asked)?;
+    if let Some(claim) = &asked.claim {
+        let tokens = asked.granted(granted.hosted).provider_tokens;
+        books.room(claim, tokens, asked.fleet, asked.at)?;
+    }
+    Ok(granted)
+}
+
+/// Whether the budgets of its group, tenant and key and of the hosted tier have room.
+fn fits(budgets: &[BudgetLeft], asked: &Reservation) -> std::result::Result<Granted, Exhausted> {
     let why = match asked.hosted {
         Some(_) => match refusal(budgets, &asked.holds(true)) {
             None => return Ok(Granted { hosted: true, why: None }),
@@ -100,12 +115,14 @@ mod tests {
             money: MicroUnits(money),
             hosted,
             model_budgets: Vec::new(),
+            claim: None,
+            fleet: Default::default(),
             at: UnixMicros(0),
         }
     }
 
     fn refused(budgets: &[BudgetLeft], tokens: u64) -> Option<Exhausted> {
-        decide(budgets, &asked(tokens, 0, None)).err()
+        fits(budgets, &asked(tokens, 0, None)).err()
     }
 
     #[test]
@@ -137,7 +154,7 @@ mod tests {
     fn what_costs_nothing_is_not_refused_by_a_spent_budget() {
         let spent = BudgetLeft { unit: Unit::Money, ..left(Period::Day, 10, 12, 0) };
         assert_eq!(refused(std::slice::from_ref(&spent), 5), None);
-        let costs = decide(&[spent], &asked(5, 1, None)).unwrap_err();
+        let costs = fits(&[spent], &asked(5, 1, None)).unwrap_err();
         assert_eq!((costs.unit, costs.wanted), (Unit::Money, 1));
     }
 
@@ -145,14 +162,14 @@ mod tests {
     fn without_room_in_a_hosted_budget_it_is_for_own_workers_only() {
         let hosted = BudgetLeft { tier: BudgetTier::Hosted, ..left(Period::Day, 10, 0, 0) };
         let budgets = [left(Period::Day, 100, 0, 0), hosted];
-        let fits = decide(&budgets, &asked(50, 0, Some((10, 0)))).unwrap();
-        assert_eq!(fits, Granted { hosted: true, why: None });
-        let without = decide(&budgets, &asked(50, 0, Some((11, 0)))).unwrap();
+        let there = fits(&budgets, &asked(50, 0, Some((10, 0)))).unwrap();
+        assert_eq!(there, Granted { hosted: true, why: None });
+        let without = fits(&budgets, &asked(50, 0, Some((11, 0)))).unwrap();
         let why = without.why.unwrap();
         assert!(!without.hosted);
         assert_eq!((why.tier, why.wanted, why.limit), (BudgetTier::Hosted, 11, 10));
         // A hosted budget says nothing about what stays at home.
-        let home = decide(&budgets, &asked(50, 0, None)).unwrap();
+        let home = fits(&budgets, &asked(50, 0, None)).unwrap();
         assert_eq!(home, Granted { hosted: false, why: None });
     }
 
@@ -160,10 +177,10 @@ mod tests {
     fn a_general_budget_that_only_the_hosted_price_exceeds_leaves_the_own_workers() {
         let money = BudgetLeft { unit: Unit::Money, ..left(Period::Month, 100, 0, 0) };
         let budgets = [money];
-        let free_at_home = decide(&budgets, &asked(5, 0, Some((5, 101)))).unwrap();
+        let free_at_home = fits(&budgets, &asked(5, 0, Some((5, 101)))).unwrap();
         assert!(!free_at_home.hosted);
         assert_eq!(free_at_home.why.unwrap().wanted, 101);
-        let dear_at_home = decide(&budgets, &asked(5, 101, Some((5, 200)))).unwrap_err();
+        let dear_at_home = fits(&budgets, &asked(5, 101, Some((5, 200)))).unwrap_err();
         assert_eq!((dear_at_home.wanted, dear_at_home.tier), (101, BudgetTier::Any));
     }
 }

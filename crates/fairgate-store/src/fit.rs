@@ -5,6 +5,7 @@
 //! more than any request uses, and small enough that nine million such rows still sum up in 64 bits.
 
 use crate::error::StoreError;
+use crate::fleet::TaskClaim;
 use crate::ledger::{Attempt, HostedMost, Outcome, Reservation, UsageSource};
 
 /// The most that one number of a row can be.
@@ -29,6 +30,11 @@ fn fit_number(number: &mut u64) {
     *number = (*number).min(NUMBER_MAX);
 }
 
+fn fit_claim(TaskClaim { project, task, epoch }: &mut TaskClaim) {
+    [project, task].into_iter().for_each(fit_text);
+    fit_number(epoch);
+}
+
 fn check_request(request: &str) -> Result<(), StoreError> {
     if request.is_empty() || request.len() > REQUEST_MAX || request.contains(char::is_control) {
         let problem = format!("must be 1 to {REQUEST_MAX} bytes without control characters");
@@ -45,6 +51,7 @@ impl Attempt {
         [group, tenant, key, route, model].into_iter().for_each(fit_text);
         let Self { agent, session, pool, worker, code, price, class, .. } = self;
         [agent, session, pool, worker, code, price, class].into_iter().flatten().for_each(fit_text);
+        self.claim.iter_mut().for_each(fit_claim);
         fit_number(&mut self.estimate);
         fit_number(&mut self.input_tokens);
         fit_number(&mut self.cached_tokens);
@@ -66,6 +73,7 @@ impl Reservation {
         check_request(&self.request)?;
         let Self { group, tenant, key, model, .. } = self;
         [group, tenant, key, model].into_iter().for_each(fit_text);
+        self.claim.iter_mut().for_each(fit_claim);
         fit_number(&mut self.tokens);
         fit_number(&mut self.provider_tokens);
         fit_number(&mut self.money.0);
@@ -126,6 +134,7 @@ impl Reservation {
             price: None,
             tier: u32::from(self.hosted.is_some()),
             class: None,
+            claim: self.claim.clone(),
         }
     }
 }
@@ -148,6 +157,8 @@ mod tests {
             money: MicroUnits(u64::MAX),
             hosted: Some(HostedMost { provider_tokens: 6, money: MicroUnits(0) }),
             model_budgets: Vec::new(),
+            claim: None,
+            fleet: Default::default(),
             at: UnixMicros(0),
         }
     }

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use fairgate_money::{MicroUnits, Price, UnixMicros};
 
 use crate::budget::Budget;
+use crate::claims::FleetTerms;
+use crate::fleet::TaskClaim;
 
 /// One attempt, one row. A request that was tried on two workers has two rows, of which the last is `final`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +84,9 @@ pub struct Attempt {
     /// The policy class that it was queued in; absent where the pool's policy has no classes, or it got to no pool.
     #[serde(default)]
     pub class: Option<String>,
+    /// The task that it was made for, where it came with a task's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<TaskClaim>,
 }
 
 /// What an earlier version, which did not count provider tokens, says of them in a spool: see
@@ -162,6 +167,10 @@ pub struct Reservation {
     /// What the configuration allows its model on hosted workers. Not kept with the reservation: it says what may be held,
     /// not what is.
     pub model_budgets: Vec<Budget>,
+    /// The task that it is for, where it comes with a task's key. It is granted only while that claim is in force.
+    pub claim: Option<TaskClaim>,
+    /// What the configuration says of the fleet, for one with a claim. Not kept either.
+    pub fleet: FleetTerms,
     /// When.
     pub at: UnixMicros,
 }
@@ -211,6 +220,7 @@ pub enum By {
     Hour,
     Tier,
     Class,
+    Project,
 }
 
 /// Which rows to sum.
@@ -264,6 +274,10 @@ pub struct LedgerQuery {
     pub request: Option<String>,
     /// Of this tenant only.
     pub tenant: Option<String>,
+    /// Of this project's tasks only.
+    pub project: Option<String>,
+    /// Of this task only.
+    pub task: Option<String>,
     /// From when on.
     pub since: Option<UnixMicros>,
     /// Until before when.

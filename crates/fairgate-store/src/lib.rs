@@ -5,10 +5,12 @@ mod budget;
 mod calendar;
 mod change;
 mod check;
+mod claims;
 mod decide;
 mod directory;
 mod error;
 mod fit;
+pub mod fleet;
 mod ledger;
 mod migrations;
 mod postgres;
@@ -26,14 +28,17 @@ mod turns;
 mod words;
 
 pub use budget::{
-    Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Scope, Unit,
+    Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Refused, Scope,
+    Unit,
 };
+pub use claims::{FleetExhausted, FleetTerms, LeaseLost};
 pub use directory::{
     AllowedTaints, Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits,
     PRIORITY_MAX, PRIORITY_MIN, Rights, Tenant, TenantPatch,
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
+pub use fleet::{TaskClaim, Window};
 pub use ledger::{
     Attempt, AuditEntry, AuditQuery, By, HostedMost, LedgerQuery, Outcome, PriceVersion,
     Reservation, Resolved, UsageQuery, UsageRow, UsageSource,

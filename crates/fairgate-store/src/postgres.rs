@@ -5,6 +5,7 @@
 mod address;
 mod arrays;
 mod budgets;
+mod fleet;
 mod jobs;
 mod lease;
 mod ledger;
@@ -28,7 +29,7 @@ use tokio::time::{Instant, timeout};
 
 use fairgate_money::{Currency, UnixMicros};
 
-use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::budget::{BudgetLeft, Granted, Owners, Refused};
 use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
@@ -214,7 +215,7 @@ impl Postgres {
     pub(crate) async fn reserve(
         &self,
         reservation: Reservation,
-    ) -> Result<std::result::Result<Granted, Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Refused>> {
         let command = |reply| budgets::Command::Reserve(Box::new(reservation), reply);
         let reserve = async {
             self.flush_few().await?;
@@ -327,6 +328,8 @@ impl Postgres {
 
     /// Not tried again where the connection breaks: whether it was made is not known then.
     pub(crate) async fn transact(&self, job: Box<dyn Job>) -> Result<()> {
+        // What calls used is in before a task's end looks at it.
+        self.flush_few().await?;
         let mut link = self.desk().await?;
         let session = link.take().await?;
         let (session, outcome) = jobs::transact(session, job).await?;

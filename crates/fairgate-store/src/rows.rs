@@ -4,8 +4,10 @@ use fairgate_money::{Currency, Day, MicroUnits, PerMillion, Price, Rates, UnixMi
 
 use crate::budget::{Budget, BudgetLeft, Period, Scope};
 use crate::calendar::hour_name;
+use crate::claims::FleetTerms;
 use crate::directory::{AllowedTaints, Directory, Group, Key, Limits, Rights, Tenant};
 use crate::error::StoreError;
+use crate::fleet::TaskClaim;
 use crate::ledger::{
     Attempt, AuditEntry, By, HostedMost, Outcome, PriceVersion, Reservation, UsageRow, UsageSource,
 };
@@ -258,7 +260,16 @@ pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
         price: row.text_or_null(30)?,
         tier: small(31)?,
         class: row.text_or_null(32)?,
+        claim: claim(row, 33)?,
     })
+}
+
+/// The task that a row or a reservation is for, from a column on.
+fn claim(row: &impl Columns, first: usize) -> Result<Option<TaskClaim>> {
+    let project = row.text_or_null(first)?;
+    let (task, epoch) = (row.text_or_null(first + 1)?, row.count_or_null(first + 2)?);
+    let claim = |((project, task), epoch)| TaskClaim { project, task, epoch };
+    Ok(project.zip(task).zip(epoch).map(claim))
 }
 
 pub(crate) fn usage(row: &impl Columns, by: By) -> Result<UsageRow> {
@@ -321,6 +332,8 @@ pub(crate) fn reservation(row: &impl Columns) -> Result<Reservation> {
         money: row.money(8)?,
         hosted,
         model_budgets: Vec::new(),
+        claim: claim(row, 11)?,
+        fleet: FleetTerms::default(),
     })
 }
 
@@ -331,6 +344,8 @@ pub(crate) struct Guess {
     /// To which moment its amounts belong.
     pub(crate) at: UnixMicros,
     pub(crate) uses: Sum,
+    /// The task that it was for.
+    pub(crate) claim: Option<TaskClaim>,
 }
 
 pub(crate) fn guess(row: &impl Columns) -> Result<Guess> {
@@ -341,7 +356,7 @@ pub(crate) fn guess(row: &impl Columns) -> Result<Guess> {
         model: row.text(8)?.into(),
     };
     let uses = Sum::of_row(row.int(5)?, row.int(6)?, row.int(7)?);
-    Ok(Guess { request: row.text(0)?, payers, at: row.moment(4)?, uses })
+    Ok(Guess { request: row.text(0)?, payers, at: row.moment(4)?, uses, claim: claim(row, 9)? })
 }
 
 /// The amounts of a sum, from a column on; nothing where they are null.

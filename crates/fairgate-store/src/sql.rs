@@ -112,6 +112,8 @@ pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
 pub(crate) const WHERE_OWNER: &str = " WHERE scope = $1 AND owner = $2";
 pub(crate) const TENANTS_OF_GROUP: &str = "SELECT COUNT(*) FROM tenants WHERE group_name = $1";
+pub(crate) const PROJECTS_OF_TENANT: &str =
+    "SELECT id FROM fleet_projects WHERE tenant = $1 ORDER BY made";
 pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant = $1 ORDER BY id";
 
 /// Prices that were in force at some time, those first that are the oldest.
@@ -332,7 +334,8 @@ macro_rules! attempt_columns {
     () => {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
          model, pool, worker, estimate, input_tokens, cached_tokens, output_tokens, charged, usage_source, waited_us, \
-         first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier, class"
+         first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier, class, \
+         project, task, epoch"
     };
 }
 
@@ -343,7 +346,7 @@ pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33) ON CONFLICT (request, attempt) DO NOTHING"
+     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) ON CONFLICT (request, attempt) DO NOTHING"
 );
 
 pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
@@ -351,6 +354,8 @@ pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
         Statement::new(concat!("SELECT ", attempt_columns!(), " FROM attempts"), Vec::new());
     statement.filter("request =", query.request.clone().map(Value::Text));
     statement.filter("tenant =", query.tenant.clone().map(Value::Text));
+    statement.filter("project =", query.project.clone().map(Value::Text));
+    statement.filter("task =", query.task.clone().map(Value::Text));
     statement.filter("started_at >=", query.since.map(|at| Value::Int(at.0)));
     statement.filter("started_at <", query.until.map(|at| Value::Int(at.0)));
     statement.sql.push_str(" ORDER BY started_at DESC, request DESC, attempt DESC");
@@ -375,6 +380,7 @@ pub(crate) fn usage(query: &UsageQuery) -> Statement {
         By::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
         By::Tier => "CAST(tier AS TEXT)".to_owned(),
         By::Class => "COALESCE(class, '-')".to_owned(),
+        By::Project => "COALESCE(project, '-')".to_owned(),
     };
     let mut statement = Statement::new(
         &format!(
@@ -417,6 +423,7 @@ pub(crate) const PRUNE_ROWS: i64 = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet;
 
     /// SQLite counts placeholders as they come, PostgreSQL by their number: both must agree.
     #[test]
@@ -424,6 +431,8 @@ mod tests {
         let everything = LedgerQuery {
             request: Some(String::new()),
             tenant: Some(String::new()),
+            project: Some(String::new()),
+            task: Some(String::new()),
             since: Some(UnixMicros(0)),
             until: Some(UnixMicros(0)),
             limit: 1,
@@ -435,6 +444,10 @@ mod tests {
             MODEL_SUMS,
             ADD_SUM,
             PUT_RESERVATION,
+            fleet::ROLL,
+            fleet::ADD_TO_BUCKET,
+            fleet::ADD_TO_PROJECT,
+            fleet::ADD_TO_TASK,
             &attempts(&everything).sql,
         ];
         for sql in statements {

@@ -15,7 +15,7 @@ use fairgate_money::{Currency, UnixMicros};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::budget::{BudgetLeft, Granted, Owners, Refused};
 use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
@@ -163,7 +163,7 @@ impl Sqlite {
     pub(crate) async fn reserve(
         &self,
         reservation: Reservation,
-    ) -> Result<std::result::Result<Granted, Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Refused>> {
         self.ask(|reply| Command::Reserve(Box::new(reservation), reply)).await
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fairgate_money::{Currency, UnixMicros};
 
-use crate::budget::{BudgetLeft, Exhausted, Granted, Owners};
+use crate::budget::{BudgetLeft, Granted, Owners, Refused};
 use crate::directory::{Change, Changed, Directory};
 use crate::error::StoreError;
 use crate::ledger::{
@@ -142,7 +142,7 @@ impl Store {
     /// What is held belongs to the day and month that `at` lies in, and so does what the request uses in the end, even
     /// when that is after midnight. A request that already holds something holds the new amounts instead. Dropping the
     /// future before it has answered gives back what it may have reserved.
-    pub fn reserve(&self, mut reservation: Reservation) -> Answer<'_, Result<Granted, Exhausted>> {
+    pub fn reserve(&self, mut reservation: Reservation) -> Answer<'_, Result<Granted, Refused>> {
         if let Err(error) = reservation.fit() {
             return Box::pin(ready(Err(error)));
         }

@@ -287,6 +287,8 @@ mod tests {
             money: MicroUnits(0),
             hosted: Some(hosted),
             model_budgets: Vec::new(),
+            claim: None,
+            fleet: Default::default(),
             at: UnixMicros(0),
         };
         let with = held.holds(true);

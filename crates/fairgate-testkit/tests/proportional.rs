@@ -12,7 +12,9 @@ use fairgate_core::proportional::{
     SnapshotParts, Task, TaskReason, TaskStatus, explain, schedule,
 };
 use fairgate_core::units::Tokens;
-use fairgate_journal::schedule::read_snapshot;
+use fairgate_journal::schedule::{
+    Layout, Round, read_round, read_snapshot, write_round, write_snapshot,
+};
 use fairgate_testkit::naive_proportional;
 
 // ── The vectors ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -327,5 +329,24 @@ fn growth_with_agents_and_projects() {
             "{mode:?}, {weights} weights: 4× projects {wide:.1}×, 4× agents {long:.1}× the time"
         );
         assert!(wide < 8.0 && long < 8.0, "faster growth than agents × projects");
+    }
+}
+
+#[test]
+fn a_written_snapshot_reads_back_the_same() {
+    for seed in 0..5_000 {
+        let snapshot = random_snapshot(seed);
+        for layout in [Layout::Compact, Layout::Pretty] {
+            let mut text = Vec::new();
+            write_snapshot(&mut text, &snapshot, layout).unwrap();
+            let read = read_snapshot(str::from_utf8(&text).unwrap());
+            assert_eq!(read.as_ref(), Ok(&snapshot), "seed {seed}");
+        }
+        let round =
+            Round { at: seed.cast_signed() - 7, assignments: schedule(&snapshot), snapshot };
+        let mut line = Vec::new();
+        write_round(&mut line, &round).unwrap();
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "seed {seed}");
+        assert_eq!(read_round(str::from_utf8(&line).unwrap()), Ok(round), "seed {seed}");
     }
 }

@@ -4,6 +4,7 @@ mod audit;
 mod budgets;
 mod client;
 mod directory;
+mod fleet;
 mod keys;
 mod limits;
 mod live;
@@ -28,6 +29,7 @@ pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
 pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
+pub(crate) use fleet::{AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WorkspaceCommand};
 pub(crate) use keys::KeyCommand;
 pub(crate) use live::LiveArgs;
 pub(crate) use pools::PoolCommand;
@@ -77,7 +79,7 @@ impl Common {
 }
 
 /// A name as a part of a path or a query.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         match byte {

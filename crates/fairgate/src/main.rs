@@ -1,14 +1,18 @@
 //! The `fairgate` command.
 
 mod admin;
+mod agent_api;
+mod agent_run;
 mod check_command;
 mod input;
+mod mcp_command;
 mod output;
 mod prove_command;
 mod replay_command;
 mod schedule_command;
 mod serve_command;
 mod table;
+mod wire;
 mod words;
 
 use std::process::ExitCode;
@@ -40,6 +44,14 @@ enum Command {
     Request(admin::RequestArgs),
     Pool(admin::PoolCommand),
     Worker(admin::WorkerCommand),
+    Fleet(admin::FleetArgs),
+    Project(admin::ProjectCommand),
+    Task(admin::TaskCommand),
+    Agent(admin::AgentCommand),
+    Workspace(admin::WorkspaceCommand),
+    Mcp(mcp_command::McpArgs),
+    #[command(hide = true)]
+    AgentGuard(agent_run::GuardArgs),
     Audit(admin::AuditArgs),
     Reload(admin::ReloadArgs),
 }
@@ -61,6 +73,13 @@ fn main() -> ExitCode {
         Command::Request(args) => args.run(),
         Command::Pool(command) => command.run(),
         Command::Worker(command) => command.run(),
+        Command::Fleet(args) => args.run(),
+        Command::Project(command) => command.run(),
+        Command::Task(command) => command.run(),
+        Command::Agent(command) => command.run(),
+        Command::Workspace(command) => command.run(),
+        Command::Mcp(args) => mcp_command::run(&args),
+        Command::AgentGuard(args) => agent_run::run_guard(&args),
         Command::Audit(args) => args.run(),
         Command::Reload(args) => args.run(),
     };

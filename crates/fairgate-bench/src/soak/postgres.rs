@@ -12,7 +12,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::processes::{family, lasting_addr, signal};
 
 /// The server, while it runs and while it is away.
-pub(super) struct Postgres {
+pub(crate) struct Postgres {
     programs: PathBuf,
     folder: PathBuf,
     port: u16,
@@ -22,7 +22,7 @@ pub(super) struct Postgres {
 
 impl Postgres {
     /// Starts a server with an empty database.
-    pub(super) fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let programs = programs().context(
             "PostgreSQL's server is not installed: `cargo xtask soak` installs it, and so does `apt-get install \
              postgresql`",
@@ -43,7 +43,7 @@ impl Postgres {
     }
 
     /// Its URL.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("postgres://fairgate@127.0.0.1:{}/postgres", self.port)
     }
 

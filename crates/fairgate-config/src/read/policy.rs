@@ -7,8 +7,8 @@ use fairgate_core::policy::{Inside, Node as PolicyNode, Policy, Queue, Share};
 use fairgate_journal::{JournalError, parse_policy};
 
 use crate::field::Field;
+use crate::json::write_json;
 use crate::suggest::did_you_mean;
-use crate::yaml::{Node, Value};
 
 const NODES: [&str; 3] = ["drr", "share", "load"];
 
@@ -61,21 +61,14 @@ pub(crate) fn policy(field: Field<'_>) -> Option<Policy> {
 fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, String)> {
     let by = node.by();
     let name = by.name();
-    match by {
-        Attribute::Agent | Attribute::Session if !owned => {
-            let message = format!(
-                "{name} names are chosen by clients, so who uses many of them would gain: share by {name} only \
-                 inside a node that shares by tenant or key (and there not in a default class, where several meet)"
-            );
-            return Err((format!("{path}.by"), message));
-        }
-        Attribute::Project => {
-            let message = "no request to the gateway carries a project: share by group, tenant, key, class, agent \
-                           or session";
-            return Err((format!("{path}.by"), message.into()));
-        }
-        _ => {}
+    if matches!(by, Attribute::Agent | Attribute::Session) && !owned {
+        let message = format!(
+            "{name} names are chosen by clients, so who uses many of them would gain: share by {name} only \
+             inside a node that shares by tenant or key (and there not in a default class, where several meet)"
+        );
+        return Err((format!("{path}.by"), message));
     }
+    // Projects are no owners: requests without one meet in one flow.
     let owns = matches!(by, Attribute::Tenant | Attribute::Key);
     let below = |inside: &Inside, path: &str, owned: bool| match inside {
         Inside::Queue(_) => Ok(()),
@@ -108,56 +101,4 @@ fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, Stri
 /// Whether a class has inside what its node says, not something of its own.
 fn is_the_nodes(class: &Inside, node: &Inside) -> bool {
     matches!((class, node), (Inside::Node(class), Inside::Node(node)) if Arc::ptr_eq(class, node))
-}
-
-/// Writes a tree as JSON. Numbers keep their digits.
-fn write_json(node: &Node, out: &mut String) {
-    match &node.value {
-        Value::Scalar { .. } if node.is_null() => out.push_str("null"),
-        Value::Scalar { text, quoted: false }
-            if matches!(&**text, "true" | "false") || is_json_number(text) =>
-        {
-            out.push_str(text);
-        }
-        Value::Scalar { text, .. } => write_json_text(text, out),
-        Value::List(nodes) => {
-            out.push('[');
-            for (i, node) in nodes.iter().enumerate() {
-                out.push_str(if i > 0 { "," } else { "" });
-                write_json(node, out);
-            }
-            out.push(']');
-        }
-        Value::Map(entries) => {
-            out.push('{');
-            for (i, entry) in entries.iter().enumerate() {
-                out.push_str(if i > 0 { "," } else { "" });
-                write_json_text(&entry.name, out);
-                out.push(':');
-                write_json(&entry.node, out);
-            }
-            out.push('}');
-        }
-    }
-}
-
-fn write_json_text(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-/// Whether JSON has a number that is written so. (Exponents it has too; nobody writes weights with them.)
-fn is_json_number(text: &str) -> bool {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let text = text.strip_prefix('-').unwrap_or(text);
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let leading_zero = whole.len() > 1 && whole.starts_with('0');
-    digits(whole) && digits(fraction) && !leading_zero
 }

@@ -11,10 +11,10 @@ use fairgate_money::{Price, Prices, Rates};
 use crate::classes::{Bucket, Cell, Classes};
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
-    LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
-    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
-    Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    Dialects, DiscoverConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget,
+    JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure,
+    OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig,
+    TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
 };
 use crate::rules::{Rule, Rules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -103,6 +103,7 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
         admin: AdminConfig { token, listen: admin_listen },
         journal,
         limits,
+        fleet,
         drain_grace,
         upstreams,
         pools,
@@ -123,6 +124,7 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
     list.fixed_option("admin.listen", *admin_listen);
     journal_settings(&mut list, journal.as_ref());
     limit_settings(&mut list, limits);
+    fleet_settings(&mut list, fleet);
     price_settings(&mut list, prices);
     for (i, upstream) in upstreams.iter().enumerate() {
         let owner = Owner::Upstream(upstream.name.clone());
@@ -188,6 +190,30 @@ fn limit_settings(list: &mut List<'_>, limits: &LimitsConfig) {
     list.live("limits.response_id_lifetime", format_duration(*response_id_lifetime));
     let foreign = if *foreign_response_ids { "allow" } else { "refuse" };
     list.live("limits.foreign_response_ids", foreign);
+}
+
+/// The fleet has these from its start on: a window that changed would make other sums of what was used.
+fn fleet_settings(list: &mut List<'_>, fleet: &FleetConfig) {
+    let FleetConfig {
+        window,
+        budget,
+        min_task_guarantee,
+        default_estimate,
+        lease,
+        backoff,
+        backoff_max,
+        log_bytes_max,
+        journal,
+    } = fleet;
+    list.fixed("fleet.window", format_duration(*window));
+    list.fixed_option("fleet.budget", *budget);
+    list.fixed("fleet.min_task_guarantee", min_task_guarantee);
+    list.fixed("fleet.default_estimate", default_estimate);
+    list.fixed("fleet.lease", format_duration(*lease));
+    list.fixed("fleet.backoff", format_duration(*backoff));
+    list.fixed("fleet.backoff_max", format_duration(*backoff_max));
+    list.fixed("fleet.log_size_max", format_size(*log_bytes_max));
+    list.fixed("fleet.journal", journal.is_some());
 }
 
 fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {

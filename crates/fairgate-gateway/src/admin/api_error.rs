@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use fairgate_fleet::{AgentState, FleetError};
 use fairgate_store::{StoreError, Throttle};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -79,6 +80,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
+    pub(super) fn invalid(field: &str, problem: impl std::fmt::Display) -> Self {
+        let message = format!("{field}: {problem}");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message).in_field(field)
+    }
+
     pub(super) fn not_found(what: &str, name: &str) -> Self {
         let message = format!("there is no {what} {name:?}");
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
@@ -149,6 +155,39 @@ impl From<StoreError> for ApiError {
                 }
                 Self::unavailable("store_unavailable", "the database does not answer; try again")
             }
+        }
+    }
+}
+
+impl From<FleetError> for ApiError {
+    fn from(error: FleetError) -> Self {
+        let message = error.to_string();
+        let conflict = |code| Self::new(StatusCode::CONFLICT, code, message.clone());
+        match error {
+            FleetError::NotFound { what, .. } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message).in_field(what)
+            }
+            FleetError::Exists { .. } => conflict("exists"),
+            FleetError::InUse { .. } => conflict("in_use"),
+            FleetError::Invalid { field, problem } => Self::invalid(&field, problem),
+            FleetError::Transition { .. } => conflict("illegal_transition"),
+            FleetError::Cycle(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "cycle", message).in_field("needs")
+            }
+            FleetError::LeaseLost { .. } => conflict("lease_lost"),
+            FleetError::Unknown { field, .. } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", message).in_field(field)
+            }
+            FleetError::Passed { field, .. } => conflict("passed").in_field(field),
+            FleetError::Archived { field, .. } => conflict("archived").in_field(field),
+            FleetError::Agent { state, .. } => {
+                let code = match state {
+                    AgentState::Retired => "agent_retired",
+                    AgentState::Paused | AgentState::Active => "agent_paused",
+                };
+                Self::new(StatusCode::FORBIDDEN, code, message)
+            }
+            FleetError::Store(error) => error.into(),
         }
     }
 }

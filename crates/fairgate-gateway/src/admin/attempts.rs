@@ -72,6 +72,12 @@ pub(super) struct AttemptBody {
     tier: u32,
     /// The policy class that it was queued in; null where the policy has no classes, or it got to no pool.
     class: Option<String>,
+    /// The project that it was made for; null where it came with no task's key.
+    project: Option<String>,
+    /// The task that it was made for.
+    task: Option<String>,
+    /// Which claim of the task.
+    epoch: Option<u64>,
     /// Where the numbers are from: `reported` by the upstream, `counted` as they passed, `none`, or `assumed` after a
     /// crash.
     usage: &'static str,
@@ -95,7 +101,13 @@ pub(super) struct AttemptBody {
 
 impl From<Attempt> for AttemptBody {
     fn from(row: Attempt) -> Self {
+        let claim = row.claim;
+        let epoch = claim.as_ref().map(|claim| claim.epoch);
+        let (project, task) = claim.map(|claim| (claim.project, claim.task)).unzip();
         Self {
+            project,
+            task,
+            epoch,
             request: row.request,
             attempt: row.attempt,
             last: row.last,
@@ -162,6 +174,12 @@ pub(super) struct Query {
     /// Of this tenant only.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
     tenant: Option<Filter>,
+    /// Of this project's tasks only.
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    project: Option<Filter>,
+    /// Of this task only.
+    #[param(value_type = Option<String>, max_length = 512, nullable = false)]
+    task: Option<Filter>,
     /// From when on: RFC 3339, seconds since 1970, or an age such as `24h`.
     #[param(value_type = Option<String>, nullable = false)]
     since: Option<Typed>,
@@ -187,6 +205,8 @@ pub(super) async fn list(
     let rows = app.store.attempts(LedgerQuery {
         request: query.request.map(|request| request.0),
         tenant: query.tenant.map(|tenant| tenant.0),
+        project: query.project.map(|project| project.0),
+        task: query.task.map(|task| task.0),
         since: query.since.map(|since| since.at(now)),
         until: query.until.map(|until| until.at(now)),
         limit: page_length(query.limit)?,

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use fairgate_fleet::AgentId;
 use fairgate_store::KeyHash;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
 use super::api_error::ApiError;
+use super::path::segment;
 use crate::app::App;
 use crate::forward::unix_now;
 use crate::identity::{Caller, presented_secret};
@@ -28,6 +30,9 @@ pub(super) enum Viewer {
     Admin,
     Tenant(Arc<Caller>),
 }
+
+/// An agent that came with its own token, on a path under its own name.
+pub(super) struct AgentCaller(pub(super) AgentId);
 
 /// Marks a request that came where clients connect, and not where the admin API is: the admin token opens nothing there.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +85,31 @@ impl FromRequestParts<Arc<App>> for Admin {
                 Err(ApiError::new(StatusCode::FORBIDDEN, "admin_only", message))
             }
         }
+    }
+}
+
+impl FromRequestParts<Arc<App>> for AgentCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let name = segment(parts, app, "id").await?;
+        let token = presented_secret(&parts.headers).ok();
+        let agent = match token.and_then(|token| std::str::from_utf8(token).ok()) {
+            Some(token) => app.fleet.agent(token).await?,
+            None => None,
+        };
+        let Some(agent) = agent else {
+            app.metrics.admin_denied();
+            let message = "this needs an agent's own token, as \"Authorization: Bearer fga-…\"; it is shown when the agent \
+                           is made or its token rotated";
+            return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_agent_token", message));
+        };
+        if agent.id != name {
+            app.metrics.admin_denied();
+            let message = format!("this is the token of agent {:?}, not of {name:?}", agent.id);
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "other_agent", message));
+        }
+        Ok(Self(agent))
     }
 }
 

@@ -1,6 +1,7 @@
-//! JSON bodies, read strictly.
+//! Bodies, bounded; JSON is read strictly.
 
 use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -9,13 +10,24 @@ use serde::de::DeserializeOwned;
 use super::api_error::ApiError;
 use super::name::Object;
 
-/// The largest body, in bytes.
-const LARGEST: usize = 1024 * 1024;
+/// The largest body, in bytes, where nothing else is said.
+const LARGEST: usize = 1 << 20;
 
-/// A JSON body. What is no JSON says where; what has the wrong shape says which field.
-pub(super) struct Body<T>(pub(super) T);
+/// A JSON body of at most `MOST` bytes. What is no JSON says where; what has the wrong shape says which field.
+pub(super) struct Body<T, const MOST: usize = LARGEST>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
+/// A body of any bytes, at most `MOST` of them.
+pub(super) struct RawBody<const MOST: usize>(pub(super) Bytes);
+
+impl<S: Sync, const MOST: usize> FromRequest<S> for RawBody<MOST> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
+        collected(request, MOST).await.map(Self)
+    }
+}
+
+impl<T: DeserializeOwned, S: Sync, const MOST: usize> FromRequest<S> for Body<T, MOST> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
@@ -28,17 +40,21 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Body<T> {
                 "the body must be JSON, and say so: Content-Type: application/json",
             ));
         }
-        let collected = Limited::new(request.into_body(), LARGEST).collect().await;
-        let bytes = collected.map_err(|error| match error.is::<LengthLimitError>() {
-            true => ApiError::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "body_too_large",
-                format!("the body is larger than {LARGEST} bytes"),
-            ),
-            false => ApiError::bad_request("broken_body", "the body ended before its end"),
-        })?;
-        read(&bytes.to_bytes()).map(Self)
+        read(&collected(request, MOST).await?).map(Self)
     }
+}
+
+async fn collected(request: Request, most: usize) -> Result<Bytes, ApiError> {
+    let collected = Limited::new(request.into_body(), most).collect().await;
+    let collected = collected.map_err(|error| match error.is::<LengthLimitError>() {
+        true => ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("the body is larger than {most} bytes"),
+        ),
+        false => ApiError::bad_request("broken_body", "the body ended before its end"),
+    })?;
+    Ok(collected.to_bytes())
 }
 
 fn is_json(content_type: &str) -> bool {

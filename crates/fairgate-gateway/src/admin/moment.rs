@@ -11,7 +11,7 @@ const ERA: i64 = 146_097;
 const EPOCH: i64 = 719_468;
 
 /// As `2026-11-15T08:00:00.000000Z`. Years from 0000 to 9999; what is beyond is shown as the nearest of these.
-pub(super) fn shown(at: UnixMicros) -> String {
+pub fn shown(at: UnixMicros) -> String {
     let (first, last) = (days(0, 1, 1) * DAY, (days(10_000, 1, 1)) * DAY - 1);
     let at = at.0.clamp(first, last);
     let (day, time) = (at.div_euclid(DAY), at.rem_euclid(DAY));
@@ -24,7 +24,7 @@ pub(super) fn shown(at: UnixMicros) -> String {
 }
 
 /// Reads RFC 3339, with any offset and any number of digits after the second. A leap second is the second after it.
-pub(super) fn parse(text: &str) -> Option<UnixMicros> {
+pub fn parse(text: &str) -> Option<UnixMicros> {
     let bytes = text.as_bytes();
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
         let digits = bytes.get(range)?;
@@ -78,7 +78,7 @@ fn offset(zone: &str) -> Option<i64> {
 }
 
 /// A moment as people type it: RFC 3339, seconds since 1970, or how long ago: `90s`, `15m`, `24h`, `7d`, `2w`.
-pub(super) fn parse_typed(text: &str, now: UnixMicros) -> Option<UnixMicros> {
+pub fn parse_typed(text: &str, now: UnixMicros) -> Option<UnixMicros> {
     let is_number = |text: &str| {
         (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
     };

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, fairshare, groups, health, hosted, keys, me,
-    metrics, pools, prices, requests, tenants, usage, workers,
+    ErrorBody, attempts, audit, budgets, config, fairshare, fleet, groups, health, hosted, keys,
+    me, metrics, pools, prices, requests, tenants, usage, workers,
 };
 use crate::forward::{LEASES, LeasesApi};
 
@@ -26,9 +26,9 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
 #[openapi(
     info(
         title = "Fairgate admin API",
-        description = "Groups, tenants and keys; what they use; who has what of each pool, and why. The admin token \
-                       opens everything; a tenant's key opens what is about that tenant alone. Moments are RFC 3339, \
-                       and every number's name ends in its unit unless it counts things. Money is decimal text, exact to six \
+        description = "Groups, tenants and keys; what they use; who has what of each pool, and why; the fleet of agents. The admin token \
+                       opens everything; a tenant's key opens what is about that tenant alone; an agent's token what that \
+                       agent does. Moments are RFC 3339, the fleet's microseconds since 1970, and every number's name ends in its unit unless it counts things. Money is decimal text, exact to six \
                        places, in the installation's currency.",
         license(name = "MIT OR Apache-2.0"),
     ),
@@ -44,6 +44,15 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         config::reload,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me,
+        fleet::overview::show,
+        fleet::projects::list, fleet::projects::show, fleet::projects::create, fleet::projects::patch,
+        fleet::tasks::list, fleet::tasks::show, fleet::tasks::create, fleet::tasks::patch, fleet::tasks::act,
+        fleet::tasks::why, fleet::log::show,
+        fleet::agents::list, fleet::agents::create, fleet::agents::patch, fleet::agents::rotate,
+        fleet::workspaces::list, fleet::workspaces::create, fleet::workspaces::remove,
+        fleet::claims::claim, fleet::claims::heartbeat, fleet::claims::complete, fleet::claims::fail,
+        fleet::claims::ask, fleet::claims::release, fleet::log::append,
+        fleet::own::add_tasks, fleet::own::why, fleet::own::share,
         health::healthz, health::readyz, metrics::metrics,
         serve,
     ),
@@ -53,6 +62,8 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         (name = "usage", description = "The ledger and the budgets"),
         (name = "operation", description = "Pools, workers, the configuration, the live view"),
         (name = "tenants", description = "What a tenant's own key may see"),
+        (name = "fleet", description = "Projects, tasks, agents and workspaces; moments are microseconds since 1970"),
+        (name = "agents", description = "What an agent does with its own token, also where clients connect"),
         (name = "health", description = "For load balancers and Prometheus"),
     ),
 )]
@@ -75,9 +86,11 @@ pub(super) async fn serve() -> impl IntoResponse {
 
 /// Adds what is the same everywhere, and would be forgotten somewhere.
 fn complete(document: &mut Value) {
+    close_variants(document);
     document["components"]["securitySchemes"] = json!({
         "admin": {"type": "http", "scheme": "bearer", "description": "The admin token"},
         "tenant": {"type": "http", "scheme": "bearer", "description": "A tenant's key"},
+        "agent": {"type": "http", "scheme": "bearer", "description": "An agent's own token"},
     });
     document["security"] = json!([{"admin": []}]);
     let Some(paths) = document["paths"].as_object_mut() else { return };
@@ -97,6 +110,14 @@ fn complete(document: &mut Value) {
             add_refusals(operation, &statuses, "ErrorBody");
             spell_moments(operation);
         }
+    }
+}
+
+/// The kinds of an action take no other fields than their own, which is not said of them otherwise.
+fn close_variants(document: &mut Value) {
+    let kinds = document.pointer_mut("/components/schemas/TaskAction/oneOf");
+    for kind in kinds.and_then(Value::as_array_mut).into_iter().flatten() {
+        kind["additionalProperties"] = false.into();
     }
 }
 
@@ -203,6 +224,24 @@ fn add_links(paths: &mut Map<String, Value>) {
                 "get_keys_id_budgets",
             ],
         ),
+        ("projects", ("id", "$response.body#/id"), &["get_projects_id", "patch_projects_id"]),
+        (
+            "tasks",
+            ("id", "$response.body#/added/0/id"),
+            &[
+                "get_tasks_id",
+                "patch_tasks_id",
+                "post_tasks_id_actions",
+                "get_tasks_id_why",
+                "get_tasks_id_log",
+            ],
+        ),
+        (
+            "agents",
+            ("id", "$response.body#/agent/id"),
+            &["patch_agents_id", "post_agents_id_rotate"],
+        ),
+        ("workspaces", ("id", "$response.body#/id"), &["delete_workspaces_id"]),
     ] {
         let made = paths
             .get_mut(&format!("/api/v1/{list}"))

@@ -54,6 +54,26 @@ pub(super) fn page<'a, T: 'a>(
     (page, next)
 }
 
+/// The page of a list in whatever order, and after what the next one begins, where there is more. What to go on after must
+/// be there.
+pub(super) fn page_after<T>(
+    mut list: Vec<T>,
+    name: impl Fn(&T) -> &str,
+    after: Option<&Filter>,
+    limit: u32,
+    what: &str,
+) -> Result<(Vec<T>, Option<String>), ApiError> {
+    if let Some(after) = after {
+        let place = list.iter().position(|each| name(each) == after.0);
+        let place = place.ok_or_else(|| ApiError::not_found(what, &after.0))?;
+        list.drain(..=place);
+    }
+    let more = list.len() > limit as usize;
+    list.truncate(limit as usize);
+    let next = list.last().filter(|_| more).map(|last| name(last).to_owned());
+    Ok((list, next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequestParts, Path, RawPathParams};
 use http::request::Parts;
 
 use super::api_error::ApiError;
@@ -19,6 +19,30 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
             .map_err(|error| ApiError::bad_request("invalid_path", error.body_text()))?;
         Ok(Self(name))
     }
+}
+
+/// The task in an agent's path, decoded.
+pub(super) struct TaskNamed(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for TaskNamed {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        segment(parts, state, "task").await.map(Self)
+    }
+}
+
+/// What stands in a path where its route has `{name}`, decoded.
+pub(super) async fn segment<S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    name: &str,
+) -> Result<String, ApiError> {
+    let params = RawPathParams::from_request_parts(parts, state)
+        .await
+        .map_err(|error| ApiError::bad_request("invalid_path", error.body_text()))?;
+    let found = params.iter().find(|(each, _)| *each == name);
+    found.map(|(_, value)| value.to_owned()).ok_or_else(ApiError::no_path)
 }
 
 /// The path of something by its name: what is not plain is percent-encoded.

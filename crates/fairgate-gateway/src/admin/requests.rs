@@ -59,6 +59,8 @@ pub(super) struct RequestBody {
     tenant: Option<String>,
     /// The caller's key id.
     key: Option<String>,
+    /// The project of the caller's task.
+    project: Option<String>,
     /// The policy class.
     class: Option<String>,
     /// The agent that the caller named.
@@ -242,6 +244,7 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
         group: of(Attribute::Group),
         tenant: of(Attribute::Tenant),
         key: of(Attribute::Key),
+        project: of(Attribute::Project),
         class: of(Attribute::Class),
         agent: of(Attribute::Agent),
         session: of(Attribute::Session),

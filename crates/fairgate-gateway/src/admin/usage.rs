@@ -36,6 +36,7 @@ pub(super) enum UsageBy {
     Hour,
     Tier,
     Class,
+    Project,
 }
 
 impl From<UsageBy> for By {
@@ -53,6 +54,7 @@ impl From<UsageBy> for By {
             UsageBy::Hour => Self::Hour,
             UsageBy::Tier => Self::Tier,
             UsageBy::Class => Self::Class,
+            UsageBy::Project => Self::Project,
         }
     }
 }

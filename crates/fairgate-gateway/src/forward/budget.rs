@@ -5,7 +5,8 @@ use fairgate_config::{HostedOverBudget, UpstreamConfig};
 use fairgate_dialect::Usage;
 use fairgate_money::TokenCounts;
 use fairgate_store::{
-    BudgetLeft, BudgetTier, Exhausted, Granted, HostedMost, Owners, Reservation, StoreError, Unit,
+    BudgetLeft, BudgetTier, Exhausted, FleetTerms, Granted, HostedMost, Owners, Refused,
+    Reservation, StoreError, Unit, Window,
 };
 use tokio::time::Instant;
 
@@ -94,7 +95,11 @@ pub(super) async fn reserve(counted: &In<'_, Counted>, wish: &Wish) -> Result<bo
             Err(refused(&why))
         }
         Ok(Ok(granted)) => Ok(may_use_hosted && granted.hosted),
-        Ok(Err(exhausted)) => Err(refused(&exhausted)),
+        Ok(Err(Refused::Budget(exhausted))) => Err(refused(&exhausted)),
+        Ok(Err(Refused::LeaseLost(lost))) => Err(refusal::task_lost(&lost)),
+        Ok(Err(Refused::Fleet(exhausted))) => {
+            Err(refusal::project_budget_exhausted(&exhausted, now))
+        }
         Err(error) => Err(unavailable(arrival, &error, "what it may use cannot be reserved")),
     }
 }
@@ -134,6 +139,8 @@ fn reservation(
         money: own.unwrap_or_default(),
         hosted,
         model_budgets: Vec::new(),
+        claim: caller.claim.clone(),
+        fleet: FleetTerms { window: Window::new(config.fleet.window), budget: config.fleet.budget },
         at,
     }
 }

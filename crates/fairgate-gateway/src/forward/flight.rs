@@ -179,6 +179,9 @@ impl Flight {
             let tokens = bill.provider_tokens;
             accepted.pool.spending.count(&caller.tenant, upstream.tier, tokens, money);
             app.metrics.used(&accepted.pool.name, upstream.tier, tokens, money);
+            if let Some(claim) = &caller.claim {
+                app.metrics.used_by_project(&claim.project, tokens);
+            }
         }
         let flown = Flown {
             bill,

@@ -37,7 +37,7 @@ pub(crate) use self::table::Leases;
 use self::lease::{Lease, Mailbox, Over, State, Word};
 use self::wire::{ErrorInDialect, LeaseBody, LeaseNews, Limited, Settlement, Submission};
 use super::body;
-use super::passage::{Passage, unix_now};
+use super::passage::Passage;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::pools::PoolHandle;
@@ -119,7 +119,7 @@ async fn answered(
     parts: &Parts,
     body: Incoming,
 ) -> Result<Reply, Refusal> {
-    let caller = app.identity.caller(&parts.headers, unix_now())?;
+    let caller = app.caller(&parts.headers).await?;
     let known = |lease: &str| {
         app.leases.find(&caller.key, lease).ok_or_else(|| refusal::unknown_lease(lease))
     };

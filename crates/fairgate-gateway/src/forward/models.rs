@@ -6,20 +6,19 @@ use bytes::Bytes;
 use fairgate_dialect::{Dialect, model_body, models_body};
 use http::{HeaderMap, StatusCode};
 
-use super::passage::unix_now;
 use crate::app::App;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
 
 /// Lists the models that the caller may ask for, or tells about the one that is named.
-pub(crate) fn models(
+pub(crate) async fn models(
     app: &Arc<App>,
     dialect: Dialect,
     headers: &HeaderMap,
     named: Option<&str>,
 ) -> Reply {
     let id = app.ids.next();
-    let mut reply = match listing(app, dialect, headers, named) {
+    let mut reply = match listing(app, dialect, headers, named).await {
         Ok(listing) => reply::json(StatusCode::OK, listing),
         Err(refusal) => {
             app.metrics.turned_away(refusal.problem.code);
@@ -30,13 +29,13 @@ pub(crate) fn models(
     reply
 }
 
-fn listing(
+async fn listing(
     app: &App,
     dialect: Dialect,
     headers: &HeaderMap,
     named: Option<&str>,
 ) -> Result<Bytes, Refusal> {
-    let caller = app.identity.caller(headers, unix_now())?;
+    let caller = app.caller(headers).await?;
     let may = |model: &str| {
         caller.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
     };

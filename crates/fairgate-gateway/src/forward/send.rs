@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::Deadlines;
 use super::body::Taken;
 use super::chosen::Chosen;
-use super::passage::{In, unix_now};
+use super::passage::In;
 use super::provider::{self, NotTaken};
 use super::stage::{Accepted, Counted, InFlight, Queued};
 use super::verdict::{
@@ -239,7 +239,8 @@ pub(super) async fn board<'p>(
         let in_flight = queued.take_off(permit, worker);
         // It may have waited for long: who may not come in any more is not served either.
         let arrival = in_flight.arrival();
-        arrival.app.identity.still(&arrival.caller, unix_now())?;
+        let waited = in_flight.waited.unwrap_or_default();
+        arrival.app.still(&arrival.caller, waited).await?;
         let output = output(&in_flight, wish.cap);
         return Ok((in_flight, output));
     }

@@ -98,6 +98,7 @@ impl Flown {
             price,
             tier,
             class: class(stage).map(Into::into),
+            claim: arrival.caller.claim.clone(),
         }
     }
 }

@@ -21,6 +21,7 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         budgeted: false,
         hosted_budgeted: false,
         may_use_hosted: true,
+        claim: None,
     }
 }
 

@@ -63,6 +63,30 @@ pub(super) struct PoolTier {
     pub(super) tier: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ProjectLabel {
+    pub(super) project: Arc<str>,
+}
+
+/// What is counted by project.
+#[derive(Debug)]
+pub(super) struct Projects {
+    pub(super) requests: Family<ProjectLabel, Counter>,
+    pub(super) tokens: Family<ProjectLabel, Counter>,
+}
+
+impl Projects {
+    pub(super) fn registered_in(registry: &mut Registry) -> Self {
+        let projects = Self { requests: Family::default(), tokens: Family::default() };
+        let requests = "Attempts under task keys that used anything, by project";
+        registry.register("project_requests", requests, projects.requests.clone());
+        let tokens = "What they used, in tokens as a provider counts them, not weighted";
+        let unit = Unit::Other("tokens".to_owned());
+        registry.register_with_unit("project_provider", tokens, unit, projects.tokens.clone());
+        projects
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Instruments {
     pub(super) requests: Family<RequestLabels, Counter>,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// More pools and workers than this share one label value. A configuration has fewer; this is what holds if a name
+/// More pools and workers, or more projects, than this share one label value. A configuration has fewer; this is what holds if a name
 /// should ever come from elsewhere.
 const MOST_NAMES: usize = 1024;
 

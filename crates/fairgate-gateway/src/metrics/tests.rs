@@ -17,7 +17,7 @@ fn ended(pool: &str) -> Ended<'_> {
 }
 
 async fn text(metrics: &Metrics) -> String {
-    metrics.render(&[], true).await
+    metrics.render(&[], &[], true).await
 }
 
 fn series(text: &str) -> usize {

@@ -8,7 +8,7 @@ use fairgate_core::policy::{Node, Policy};
 use crate::tree::{flow_of, nodes_inside};
 
 /// Whether any node shares by this attribute.
-pub(super) fn shares_by(policy: &Policy, by: Attribute) -> bool {
+pub(crate) fn shares_by(policy: &Policy, by: Attribute) -> bool {
     any(policy.root(), &|node| node.by() == by)
 }
 

@@ -55,10 +55,10 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
             let reading = matches!(*request.method(), Method::GET | Method::HEAD);
             match (named, named.strip_prefix('/')) {
                 _ if !reading => return wrong_method(&app, "GET, HEAD", dialect),
-                ("" | "/", _) => return models(&app, dialect, request.headers(), None),
+                ("" | "/", _) => return models(&app, dialect, request.headers(), None).await,
                 (_, Some(named)) => {
                     let named = decoded(named);
-                    return models(&app, dialect, request.headers(), Some(&named));
+                    return models(&app, dialect, request.headers(), Some(&named)).await;
                 }
                 _ => {}
             }
@@ -67,7 +67,7 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
     if is_of_control(path, door.serves_admin) {
         return Box::pin(control(&door, request)).await;
     }
-    if door.serves_clients && admin::is_for_tenants(path) {
+    if door.serves_clients && admin::is_for_clients(request.method(), path) {
         let mut request = request;
         request.extensions_mut().insert(admin::TenantsOnly);
         return Box::pin(control(&door, request)).await;

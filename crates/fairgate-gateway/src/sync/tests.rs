@@ -1,7 +1,9 @@
+use fairgate_core::attribute::Attribute;
+use fairgate_core::units::Weight;
 use fairgate_journal::parse_policy;
 use fairgate_store::{Directory, Group, Key, KeyHash, Limits, Rights, Tenant, UnixMicros};
 
-use super::wishes::{Wish, unheld, wishes};
+use super::wishes::{ProjectWeight, Wish, unheld, wishes};
 
 fn directory() -> Directory {
     let limits = Limits { in_flight: Some(4), ..Limits::default() };
@@ -33,7 +35,7 @@ fn told(policy: &str) -> Vec<Told> {
         let weight = wish.weight.map(|weight| weight.get());
         (wish.by.name(), wish.flow.to_owned(), weight, wish.cap, wish.policy_cap)
     };
-    wishes(&directory, &policy).iter().map(wish).collect()
+    wishes(&directory, &[], &policy).iter().map(wish).collect()
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn a_weight_that_the_policys_nodes_disagree_on_is_told() {
         {"name":"x","quantum":8,"inside":{"share":{"by":"group","weights":{"a":500}}}},
         {"name":"y","quantum":8,"inside":{"share":{"by":"group"}}}]}}"#;
     let (directory, policy) = (directory(), parse_policy(policy).expect("a policy"));
-    assert_eq!(wishes(&directory, &policy)[0].policy_weight, None);
+    assert_eq!(wishes(&directory, &[], &policy)[0].policy_weight, None);
 }
 
 #[test]
@@ -124,4 +126,19 @@ fn a_cap_that_a_policy_does_not_hold_in_all_is_noticed() {
     directory.tenants[0].limits = Limits::default();
     directory.keys[0].revoked_at = Some(UnixMicros(1));
     assert_eq!(unheld(&directory, &parse_policy(&last("group")).expect("a policy")), []);
+}
+
+#[test]
+fn projects_have_their_weights_where_a_policy_shares_by_project() {
+    let projects = [ProjectWeight { id: "web".into(), weight: 300 }];
+    let directory = directory();
+    let told = |policy| {
+        let policy = parse_policy(policy).expect("a policy");
+        let wishes = wishes(&directory, &projects, &policy);
+        let of = wishes.iter().filter(|wish| wish.by == Attribute::Project);
+        of.map(|wish| (wish.flow.to_owned(), wish.weight.map(Weight::get))).collect::<Vec<_>>()
+    };
+    let tree = r#"{"share":{"by":"tenant","inside":{"share":{"by":"project"}}}}"#;
+    assert_eq!(told(tree), [("web".to_owned(), Some(300))]);
+    assert!(told(r#"{"share":{"by":"tenant"}}"#).is_empty());
 }

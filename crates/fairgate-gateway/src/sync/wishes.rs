@@ -7,6 +7,13 @@ use fairgate_store::Directory;
 
 use crate::tree::{cap_of, insides, nodes_inside, weight_of};
 
+/// A project, and its weight as policies count it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProjectWeight {
+    pub(crate) id: String,
+    pub(crate) weight: u64,
+}
+
 /// What one flow is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish<'a> {
@@ -22,8 +29,13 @@ pub(super) struct Wish<'a> {
     pub(super) policy_cap: Option<u64>,
 }
 
-/// Everything that the directory wants and this policy has a share node for. Revoked keys have no more wishes.
-pub(super) fn wishes<'a>(directory: &'a Directory, policy: &Policy) -> Vec<Wish<'a>> {
+/// Everything that the directory and the projects want and this policy has a share node for. Revoked keys have no more
+/// wishes.
+pub(super) fn wishes<'a>(
+    directory: &'a Directory,
+    projects: &'a [ProjectWeight],
+    policy: &Policy,
+) -> Vec<Wish<'a>> {
     let mut nodes = Vec::new();
     share_nodes(policy.root(), &mut nodes);
     let groups = directory.groups.iter();
@@ -33,6 +45,7 @@ pub(super) fn wishes<'a>(directory: &'a Directory, policy: &Policy) -> Vec<Wish<
         .map(|each| (Attribute::Tenant, each.name.as_str(), each.weight, each.limits.in_flight));
     let keys = directory.keys.iter().filter(|key| key.revoked_at.is_none());
     let keys = keys.map(|key| (Attribute::Key, key.id.as_str(), key.weight, key.limits.in_flight));
+    let projects = projects.iter().map(|it| (Attribute::Project, it.id.as_str(), it.weight, None));
     let wish = |(by, flow, weight, cap)| {
         let of_it = || nodes.iter().filter(move |node| node.by() == by);
         let first = of_it().next()?;
@@ -48,7 +61,7 @@ pub(super) fn wishes<'a>(directory: &'a Directory, policy: &Policy) -> Vec<Wish<
             policy_cap: cap_of(first, flow),
         })
     };
-    groups.chain(tenants).chain(keys).filter_map(wish).collect()
+    groups.chain(tenants).chain(keys).chain(projects).filter_map(wish).collect()
 }
 
 fn has_classes(node: &Node) -> bool {

@@ -407,5 +407,6 @@ fn row(request: &str, started_at: UnixMicros) -> Attempt {
         price: None,
         tier: 0,
         class: None,
+        claim: None,
     }
 }

@@ -39,3 +39,11 @@ pub(super) const fn status_name(status: ProjectStatus) -> &'static str {
         ProjectStatus::Archived => "ARCHIVED",
     }
 }
+
+/// What something is called, in one of the lists above, which have a name for everything.
+pub(super) fn name_of<T: PartialEq, const N: usize>(
+    names: [(&'static str, T); N],
+    what: T,
+) -> &'static str {
+    names.into_iter().find(|(_, it)| *it == what).map_or("", |(name, _)| name)
+}

@@ -1,9 +1,11 @@
-//! Reading a snapshot.
+//! Reading a snapshot, and a round of which a snapshot is a part.
 
-use fairgate_core::proportional::{Agent, Project, Snapshot, SnapshotParts, Task};
+use fairgate_core::proportional::{
+    Agent, Assignment, Project, Snapshot, SnapshotError, SnapshotParts, Task,
+};
 
-use super::ReadError;
 use super::names::{AGENT_STATES, MODES, PROJECT_STATUSES, TASK_STATUSES};
+use super::{ReadError, Round};
 use crate::read::cursor::Cursor;
 use crate::read::fault::Fault;
 use crate::read::number::{count, credit_weight, signed, tokens};
@@ -38,6 +40,8 @@ const TASK: &[&str] = &[
     "preferred_workspace_id",
 ];
 const AGENT: &[&str] = &["id", "state"];
+const ROUND: &[&str] = &["at", "snapshot", "assignments"];
+const ASSIGNMENT: &[&str] = &["agent_id", "task_id", "project_id"];
 
 /// Reads and checks a snapshot.
 pub fn read_snapshot(text: &str) -> Result<Snapshot, ReadError> {
@@ -45,6 +49,43 @@ pub fn read_snapshot(text: &str) -> Result<Snapshot, ReadError> {
     let parts = snapshot(&mut cursor).and_then(|parts| cursor.end().map(|()| parts));
     let parts = parts.map_err(|fault| ReadError::from_fault(fault, text))?;
     Ok(Snapshot::check(parts)?)
+}
+
+/// Reads and checks a round: a line of the fleet's journal.
+pub fn read_round(text: &str) -> Result<Round, ReadError> {
+    let mut cursor = Cursor::new(text);
+    let read = round(&mut cursor).and_then(|read| cursor.end().map(|()| read));
+    let (at, parts, assignments) = read.map_err(|fault| ReadError::from_fault(fault, text))?;
+    let within = |error: SnapshotError| {
+        let error = ReadError::from(error);
+        ReadError { field: format!("snapshot.{}", error.field), ..error }
+    };
+    let snapshot = Snapshot::check(parts).map_err(within)?;
+    Ok(Round { at, snapshot, assignments })
+}
+
+fn round(cursor: &mut Cursor<'_>) -> Result<(i64, SnapshotParts, Vec<Assignment>), Fault> {
+    let (mut at, mut parts, mut assignments) = (0, SnapshotParts::default(), Vec::new());
+    cursor.record(ROUND, ROUND.len(), |field, cursor| {
+        match field {
+            "at" => at = signed(cursor)?,
+            "snapshot" => parts = snapshot(cursor)?,
+            _ => assignments = cursor.list(assignment)?,
+        }
+        Ok(())
+    })?;
+    Ok((at, parts, assignments))
+}
+
+fn assignment(cursor: &mut Cursor<'_>) -> Result<Assignment, Fault> {
+    let mut ids: [Box<str>; 3] = Default::default();
+    cursor.record(ASSIGNMENT, ASSIGNMENT.len(), |field, cursor| {
+        let place = ASSIGNMENT.iter().position(|name| *name == field).unwrap_or_default();
+        ids[place] = cursor.text()?.into();
+        Ok(())
+    })?;
+    let [agent_id, task_id, project_id] = ids;
+    Ok(Assignment { agent_id, task_id, project_id })
 }
 
 fn snapshot(cursor: &mut Cursor<'_>) -> Result<SnapshotParts, Fault> {

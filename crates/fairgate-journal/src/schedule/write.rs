@@ -1,17 +1,35 @@
-//! Writing assignments, and explanations: for every project and ready task a stable code, a sentence, and the
-//! numbers.
+//! Writing snapshots, assignments, and explanations: for every project and ready task a stable code, a sentence, and
+//! the numbers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 
 use fairgate_core::proportional::{
-    Assignment, Explanation, Holder, Loss, Margin, Obstacle, OutOfAgents, ProjectReason,
-    ProjectReport, Share, TaskReason, TaskReport,
+    Agent, Assignment, Explanation, Holder, Loss, Margin, Obstacle, OutOfAgents, Project,
+    ProjectReason, ProjectReport, Share, Snapshot, Task, TaskReason, TaskReport,
 };
 
-use super::names::status_name;
+use super::Round;
+use super::names::{AGENT_STATES, MODES, TASK_STATUSES, name_of, status_name};
 use super::sentences::{project_sentence, task_sentence};
 use crate::write::json::{Json, Layout};
+
+/// Writes a snapshot as one JSON object, which [`super::read_snapshot`] reads as the same, and ends the line.
+pub fn write_snapshot(out: impl Write, snapshot: &Snapshot, layout: Layout) -> io::Result<()> {
+    write_line(out, layout, |json| snapshot_object(json, snapshot))
+}
+
+/// Writes a round as one JSON object, which [`super::read_round`] reads as the same, and ends the line.
+pub fn write_round(out: impl Write, round: &Round) -> io::Result<()> {
+    write_line(out, Layout::Compact, |json| {
+        json.object(|json| {
+            json.field("at", round.at);
+            snapshot_object(json.name("snapshot"), &round.snapshot);
+            json.name("assignments").list(&round.assignments, assignment);
+        });
+    })
+}
 
 /// Writes assignments as a JSON list and ends the line.
 pub fn write_assignments(
@@ -48,6 +66,89 @@ fn write_line(
     json.end_line();
     out.write_all(json.as_str().as_bytes())?;
     out.flush()
+}
+
+fn snapshot_object(json: &mut Json, snapshot: &Snapshot) {
+    let parts = snapshot.parts();
+    json.object(|json| {
+        json.text_field("mode", name_of(MODES, parts.mode));
+        json.field("min_task_guarantee", parts.min_task_guarantee);
+        json.field("default_estimated_tokens", parts.default_estimated_tokens.0);
+        json.name("projects").list(&parts.projects, a_project);
+        json.name("tasks").list(&parts.tasks, a_task);
+        json.name("agents").list(&parts.agents, an_agent);
+        by_name(json, "project_token_usage", &parts.project_token_usage, |json, it| {
+            json.display(it.0);
+        });
+        let counts = [
+            ("project_active_agent_counts", &parts.project_active_agent_counts),
+            ("tasks_completed_in_window", &parts.tasks_completed_in_window),
+            ("project_available_workspaces", &parts.project_available_workspaces),
+        ];
+        for (name, map) in counts {
+            by_name(json, name, map, |json, count| json.display(count));
+        }
+        by_name(json, "workspace_locks", &parts.workspace_locks, |json, holder| {
+            json.or_null(holder.as_deref(), Json::text);
+        });
+        let tokens = [
+            ("project_reserved_tokens", &parts.project_reserved_tokens),
+            ("project_baseline_tokens", &parts.project_baseline_tokens),
+        ];
+        for (name, map) in tokens {
+            by_name(json, name, map, |json, it| json.display(it.0));
+        }
+        json.optional("global_budget", parts.global_budget.map(|it| it.0));
+        json.field("global_tokens_used", parts.global_tokens_used.0);
+    });
+}
+
+/// A map; left out where it is empty, which reads the same.
+fn by_name<T>(
+    json: &mut Json,
+    name: &str,
+    map: &BTreeMap<Box<str>, T>,
+    mut value: impl FnMut(&mut Json, &T),
+) {
+    if map.is_empty() {
+        return;
+    }
+    json.name(name).object(|json| {
+        for (key, each) in map {
+            value(json.name(key), each);
+        }
+    });
+}
+
+fn a_project(json: &mut Json, project: &Project) {
+    json.object(|json| {
+        json.text_field("id", &project.id);
+        json.text_field("status", status_name(project.status));
+        json.field("credit_weight", project.credit_weight);
+        json.field("max_concurrent_agents", project.max_concurrent_agents);
+        json.optional("budget_limit", project.budget_limit.map(|it| it.0));
+    });
+}
+
+fn a_task(json: &mut Json, task: &Task) {
+    json.object(|json| {
+        json.text_field("id", &task.id);
+        json.text_field("project_id", &task.project_id);
+        json.text_field("status", name_of(TASK_STATUSES, task.status));
+        json.field("priority", task.priority);
+        json.field("created", task.created);
+        json.optional("estimated_tokens", task.estimated_tokens.map(|it| it.0));
+        if let Some(workspace) = &task.preferred_workspace_id {
+            json.text_field("preferred_workspace_id", workspace);
+        }
+    });
+}
+
+fn an_agent(json: &mut Json, agent: &Agent) {
+    json.object(|json| {
+        json.text_field("id", &agent.id);
+        json.text_field("state", name_of(AGENT_STATES, agent.state));
+    });
 }
 
 fn assignment(json: &mut Json, assignment: &Assignment) {

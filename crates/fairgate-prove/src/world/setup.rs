@@ -37,6 +37,9 @@ const QUANTUM: u64 = 64;
 /// What a cached input token costs where there is an index, in thousandths.
 const CACHED_MILLI: u64 = 500;
 
+/// About what a fleet's task uses, in tokens.
+const TASK_TOKENS: u64 = 60;
+
 /// Where a pool's journal is.
 pub(super) fn journal_folder(folder: &Path, pool: &str) -> PathBuf {
     folder.join("journal").join(pool)
@@ -88,6 +91,11 @@ pub(super) fn config(
             });
         }
         config.upstreams.push(upstream);
+    }
+    if let Some(plan) = &scenario.fleet {
+        config.fleet.lease = plan.lease;
+        config.fleet.backoff = plan.lease;
+        config.fleet.default_estimate = TASK_TOKENS;
     }
     let policy = policy(scenario);
     let Some(template) = config.pools.pop() else {

@@ -285,6 +285,7 @@ impl<'a> Stage<'a> {
             price: None,
             tier: 0,
             class: None,
+            claim: None,
         }
     }
 

@@ -43,15 +43,13 @@ CREATE TABLE fleet_usage (
 );
 
 -- `epoch` counts the claims; only the agent of the last one may speak for the task. `reserved` is what its claim set aside,
--- `used` what the claim used so far, `used_before` what earlier claims used.
+-- `used` what the claim used so far, `used_before` what earlier claims used. Texts stand last, the longest at the very end, so
+-- that what rounds look at is found without reading them.
 CREATE TABLE fleet_tasks (
     id              TEXT PRIMARY KEY,
     project         TEXT NOT NULL REFERENCES fleet_projects (id),
     made            INTEGER NOT NULL,
-    title           TEXT NOT NULL,
-    prompt          TEXT NOT NULL,
     state           TEXT NOT NULL,
-    reason          TEXT,
     priority        INTEGER NOT NULL,
     estimate        INTEGER,
     retries         INTEGER NOT NULL,
@@ -72,15 +70,19 @@ CREATE TABLE fleet_tasks (
     used            INTEGER NOT NULL,
     used_before     INTEGER NOT NULL,
     calls           INTEGER NOT NULL,
+    created_at      INTEGER NOT NULL,
+    claimed_at      INTEGER,
+    ended_at        INTEGER,
+    title           TEXT NOT NULL,
+    reason          TEXT,
     progress        TEXT,
     question        TEXT,
     answer          TEXT,
     result          TEXT,
-    created_at      INTEGER NOT NULL,
-    claimed_at      INTEGER,
-    ended_at        INTEGER
+    prompt          TEXT NOT NULL
 );
 CREATE INDEX fleet_tasks_ready ON fleet_tasks (project, priority, made) WHERE state = 'READY';
+CREATE INDEX fleet_tasks_affinity ON fleet_tasks (state, affinity) WHERE affinity IS NOT NULL;
 CREATE INDEX fleet_tasks_state ON fleet_tasks (state, project);
 CREATE INDEX fleet_tasks_project ON fleet_tasks (project, made);
 CREATE INDEX fleet_tasks_agent ON fleet_tasks (agent) WHERE agent IS NOT NULL;
@@ -115,7 +117,7 @@ CREATE TABLE fleet_workspaces (
     agent       TEXT,
     created_at  INTEGER NOT NULL
 );
-CREATE INDEX fleet_workspaces_project ON fleet_workspaces (project);
+CREATE INDEX fleet_workspaces_project ON fleet_workspaces (project, task);
 
 -- What became of a task, step by step.
 CREATE TABLE fleet_history (

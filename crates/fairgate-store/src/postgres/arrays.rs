@@ -2,6 +2,7 @@
 
 use tokio_postgres::types::ToSql;
 
+use crate::fleet::TaskClaim;
 use crate::ledger::{Attempt, Reservation};
 use crate::sums::{Sum, SumKey, signed};
 use crate::words::Word;
@@ -41,6 +42,23 @@ pub(super) struct Attempts<'a> {
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
     classes: Vec<Option<&'a str>>,
+    claims: Claims<'a>,
+}
+
+/// Which tasks rows or reservations are for.
+#[derive(Default)]
+struct Claims<'a> {
+    projects: Vec<Option<&'a str>>,
+    tasks: Vec<Option<&'a str>>,
+    epochs: Vec<Option<i64>>,
+}
+
+impl<'a> Claims<'a> {
+    fn push(&mut self, claim: Option<&'a TaskClaim>) {
+        self.projects.push(claim.map(|claim| &*claim.project));
+        self.tasks.push(claim.map(|claim| &*claim.task));
+        self.epochs.push(claim.map(|claim| signed(claim.epoch)));
+    }
 }
 
 impl<'a> FromIterator<&'a Attempt> for Attempts<'a> {
@@ -86,9 +104,10 @@ impl<'a> Attempts<'a> {
         self.prices.push(row.price.as_deref());
         self.tiers.push(i64::from(row.tier));
         self.classes.push(row.class.as_deref());
+        self.claims.push(row.claim.as_ref());
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 33] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 36] {
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
             &self.requests,
@@ -124,6 +143,9 @@ impl<'a> Attempts<'a> {
             &self.prices,
             &self.tiers,
             &self.classes,
+            &self.claims.projects,
+            &self.claims.tasks,
+            &self.claims.epochs,
         ]
     }
 }
@@ -142,6 +164,7 @@ pub(super) struct Reservations<'a> {
     money: Vec<i64>,
     hosted_tokens: Vec<Option<i64>>,
     hosted_money: Vec<Option<i64>>,
+    claims: Claims<'a>,
     instance: i64,
 }
 
@@ -160,11 +183,12 @@ impl<'a> Reservations<'a> {
             arrays.money.push(signed(row.money.0));
             arrays.hosted_tokens.push(row.hosted.map(|most| signed(most.provider_tokens)));
             arrays.hosted_money.push(row.hosted.map(|most| signed(most.money.0)));
+            arrays.claims.push(row.claim.as_ref());
         }
         arrays
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 12] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 15] {
         [
             &self.requests,
             &self.groups,
@@ -177,6 +201,9 @@ impl<'a> Reservations<'a> {
             &self.money,
             &self.hosted_tokens,
             &self.hosted_money,
+            &self.claims.projects,
+            &self.claims.tasks,
+            &self.claims.epochs,
             &self.instance,
         ]
     }

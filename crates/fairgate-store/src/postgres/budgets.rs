@@ -10,12 +10,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
 
 use super::arrays::{Reservations, Sums};
+use super::fleet;
 use super::ledger::reservations;
 use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
 use super::trouble::Trouble;
 use super::writer::Reply;
-use crate::budget::{BudgetLeft, Exhausted, Granted, Scope};
+use crate::budget::{BudgetLeft, Granted, Refused, Scope};
+use crate::claims::Books;
 use crate::decide::{concerns, decide};
 use crate::error::StoreError;
 use crate::ledger::Reservation;
@@ -23,7 +25,7 @@ use crate::rows::{self, Columns, Owned, Words};
 use crate::sums::{Deltas, Sum, SumKey, sums_of};
 
 type Result<T> = std::result::Result<T, Trouble>;
-type Answer = std::result::Result<Granted, Exhausted>;
+type Answer = std::result::Result<Granted, Refused>;
 
 /// How many reservations one transaction makes.
 const BATCH_MAX: usize = 256;
@@ -144,13 +146,18 @@ impl Reserver {
     }
 }
 
-/// One transaction in two round trips: lock and look, then write.
+/// One transaction in two round trips: lock and look, then write. One for the fleet comes before those where tasks reserve.
 async fn transact(
     session: &mut Session,
     instance: i64,
     orphans: impl Iterator<Item = &str>,
     wanted: &[Box<Reservation>],
 ) -> Result<Vec<Answer>> {
+    let for_tasks = wanted.iter().any(|it| it.claim.is_some());
+    let fleet = match for_tasks {
+        true => fleet::begin_reserving(session, wanted).await?,
+        false => Books::default(),
+    };
     let [end, ensure, lock, budgets, put, add] = session
         .prepare([
             sql::END_RESERVATIONS,
@@ -176,7 +183,7 @@ async fn transact(
     let which: Sums<'_> = which.iter().collect();
     // Reservations before sums, as everywhere.
     let (begun, ended, ensured, locked, budgets) = tokio::join!(
-        client.batch_execute("BEGIN"),
+        async { if for_tasks { Ok(()) } else { client.batch_execute("BEGIN").await } },
         query(client, &end, [&requests]),
         execute(client, &ensure, which.which()),
         query(client, &lock, which.which()),
@@ -185,7 +192,7 @@ async fn transact(
     begun?;
     ensured?;
     let (ended, locked, budgets) = (reservations(&ended?)?, locked?, budgets?);
-    let mut book = Book::new(&locked, &budgets, &ended)?;
+    let mut book = Book::new(&locked, &budgets, &ended, fleet)?;
     orphans.into_iter().for_each(|request| book.release(request));
     let answers = wanted.iter().map(|reservation| book.reserve(reservation)).collect();
 
@@ -211,16 +218,24 @@ struct Book<'a> {
     /// The reservations there are of the requests of this batch, and whether they hold something on hosted workers.
     held: BTreeMap<&'a str, (&'a Reservation, bool)>,
     deltas: Deltas<'a>,
+    /// The tasks, projects and budgets of the fleet. What the reservations of this batch hold already is part of it.
+    fleet: Books,
 }
 
 impl<'a> Book<'a> {
-    fn new(sums: &'a [Row], budgets: &[Row], held: &'a [Reservation]) -> Result<Self> {
+    fn new(
+        sums: &'a [Row],
+        budgets: &[Row],
+        held: &'a [Reservation],
+        fleet: Books,
+    ) -> Result<Self> {
         let held = held.iter().map(|it| (it.request.as_str(), (it, it.hosted.is_some())));
         let mut book = Self {
             sums: HashMap::with_capacity(sums.len()),
             budgets: HashMap::new(),
             held: held.collect(),
             deltas: Deltas::default(),
+            fleet,
         };
         for row in sums {
             let sum = SumKey {
@@ -250,12 +265,20 @@ impl<'a> Book<'a> {
     fn release(&mut self, request: &str) {
         if let Some((held, hosted)) = self.held.remove(request) {
             self.add(held, held.holds(hosted).negative());
+            self.count_for_task(held, hosted, -1);
         }
     }
 
     fn hold(&mut self, reservation: &'a Reservation, hosted: bool) {
         self.add(reservation, reservation.holds(hosted));
+        self.count_for_task(reservation, hosted, 1);
         self.held.insert(&reservation.request, (reservation, hosted));
+    }
+
+    fn count_for_task(&mut self, reservation: &Reservation, hosted: bool, sign: i64) {
+        if let Some(claim) = &reservation.claim {
+            self.fleet.hold(claim, sign * reservation.holds(hosted).reserved.tokens);
+        }
     }
 
     /// Holds what was asked for where all budgets have room. A request that holds something already holds this instead.
@@ -263,10 +286,12 @@ impl<'a> Book<'a> {
         let earlier = self.held.get(reservation.request.as_str()).copied();
         self.release(&reservation.request);
         let budgets = self.left(reservation);
-        let decided = decide(&budgets, reservation);
+        let decided = decide(&budgets, &self.fleet, reservation);
         match (&decided, earlier) {
             (Err(_), Some((earlier, hosted))) => self.hold(earlier, hosted),
-            (Ok(granted), _) if concerns(&budgets, granted.hosted) => {
+            (Ok(granted), _)
+                if concerns(&budgets, granted.hosted) || reservation.claim.is_some() =>
+            {
                 self.hold(reservation, granted.hosted);
             }
             _ => {}

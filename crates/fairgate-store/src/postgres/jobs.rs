@@ -35,7 +35,8 @@ async fn on_a_thread(
     }
     let handle = Handle::current();
     let worked = tokio::task::spawn_blocking(move || {
-        let mut transaction = OnSession { session: &session, handle, trouble: None };
+        let mut session = session;
+        let mut transaction = OnSession { session: &mut session, handle, trouble: None };
         let keep = job.work(&mut transaction);
         let trouble = transaction.trouble;
         (session, job, keep, trouble)
@@ -53,7 +54,7 @@ async fn on_a_thread(
 }
 
 struct OnSession<'a> {
-    session: &'a Session,
+    session: &'a mut Session,
     handle: Handle,
     /// What went wrong first.
     trouble: Option<Trouble>,
@@ -77,14 +78,20 @@ impl Transaction for OnSession<'_> {
         values: &[Value],
         show: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let asked = self.handle.block_on(self.session.client.query(sql, &references(values)));
-        let rows = asked.map_err(|error| self.failed(error.into()))?;
+        let asked = self.handle.block_on(async {
+            let statement = self.session.prepare_some(sql).await?;
+            Ok(self.session.client.query(&statement, &references(values)).await?)
+        });
+        let rows = asked.map_err(|trouble| self.failed(trouble))?;
         rows.iter().try_for_each(|row| show(row))
     }
 
     fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
-        let asked = self.handle.block_on(self.session.client.execute(sql, &references(values)));
-        asked.map_err(|error| self.failed(error.into()))
+        let asked = self.handle.block_on(async {
+            let statement = self.session.prepare_some(sql).await?;
+            Ok(self.session.client.execute(&statement, &references(values)).await?)
+        });
+        asked.map_err(|trouble| self.failed(trouble))
     }
 
     fn database(&self) -> Database {

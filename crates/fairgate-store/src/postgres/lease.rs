@@ -11,11 +11,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::arrays::{Attempts, Sums};
+use super::fleet;
 use super::ledger::reservations;
 use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
 use super::trouble::Trouble;
 use super::writer::Reply;
+use crate::claims::Charges;
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Resolved};
 use crate::rows::{self, Columns, Guess};
@@ -129,11 +131,10 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
             sql::ADD_SUMS,
         ])
         .await?;
+    // Some of them may be for tasks.
+    fleet::begin(session).await?;
     let client = &session.client;
-    let (begun, taken) =
-        tokio::join!(client.batch_execute("BEGIN"), query(client, &take, [&BATCH_MAX]));
-    begun?;
-    let taken = reservations(&taken?)?;
+    let taken = reservations(&query(client, &take, [&BATCH_MAX]).await?)?;
     if taken.is_empty() {
         session.run("ROLLBACK").await?;
         return Ok((0, Resolved::default()));
@@ -142,9 +143,11 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
     // A request has one guess at most.
     let (guesses, made_rows) =
         tokio::join!(query(client, &drop_lost, [&requests]), query(client, &made, [&requests]));
-    let mut deltas = Deltas::default();
+    let (mut deltas, mut charges) = (Deltas::default(), Charges::default());
     for row in &guesses? {
-        let Guess { payers, at, uses, .. } = rows::guess(row)?;
+        let guess = rows::guess(row)?;
+        charges.take_back(&guess);
+        let Guess { payers, at, uses, .. } = guess;
         deltas.add(payers, at, uses.negative());
     }
     let mut made = HashMap::with_capacity(requests.len());
@@ -161,11 +164,14 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
             let row = it.lost(made);
             // What was reserved is used.
             deltas.add(it, it.at, row.uses());
+            charges.add(row.charge());
             lost.push(row);
             resolved.reservations += 1;
             resolved.tokens += it.tokens;
         }
     }
+    fleet::charge(session, &charges).await?;
+    let client = &session.client;
     let (rows, sums): (Attempts<'_>, Sums<'_>) = (lost.iter().collect(), deltas.iter().collect());
     let (put, added, committed) = tokio::join!(
         query(client, &put, rows.values()),

@@ -6,17 +6,24 @@ use fairgate_money::UnixMicros;
 use tokio_postgres::Row;
 
 use super::arrays::{Attempts, Sums};
+use super::fleet;
 use super::link::{Session, execute, query};
 use super::sql;
 use super::trouble::Trouble;
+use crate::claims::Charges;
 use crate::ledger::{Attempt, Reservation};
 use crate::rows::{self, Columns, Guess};
 use crate::sums::Deltas;
 
 type Result<T> = std::result::Result<T, Trouble>;
 
-/// One transaction in two round trips: the rows and the ends of their reservations, then the sums.
+/// One transaction in two round trips: the rows and the ends of their reservations, then the sums. Two for the fleet come with
+/// rows of tasks.
 pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Result<()> {
+    let for_tasks = attempts.iter().any(|attempt| attempt.claim.is_some());
+    if for_tasks {
+        fleet::begin(session).await?;
+    }
     let [end, see, put, add] = session
         .prepare([sql::END_RESERVATIONS, sql::SEE_RESERVATIONS, sql::PUT_ATTEMPTS, sql::ADD_SUMS])
         .await?;
@@ -28,7 +35,7 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
     let arrays: Attempts<'_> = attempts.iter().copied().collect();
     let client = &session.client;
     let (begun, kept, ended, new) = tokio::join!(
-        client.batch_execute("BEGIN"),
+        async { if for_tasks { Ok(()) } else { client.batch_execute("BEGIN").await } },
         query(client, &see, [&going_on]),
         query(client, &end, [&ending]),
         query(client, &put, arrays.values()),
@@ -45,6 +52,7 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
     if !known.is_empty() {
         replace_lost(session, &mut settlement, &known).await?;
     }
+    fleet::charge(session, &settlement.charges).await?;
     let sums: Sums<'_> = settlement.deltas.iter().collect();
     let client = &session.client;
     let (added, committed) =
@@ -59,6 +67,7 @@ struct Settlement<'a> {
     /// To which moment a request's amounts belong, where that is not when it started.
     periods: HashMap<&'a str, UnixMicros>,
     deltas: Deltas<'a>,
+    charges: Charges,
 }
 
 impl<'a> Settlement<'a> {
@@ -83,6 +92,7 @@ impl<'a> Settlement<'a> {
             }
             let at = self.periods.get(row.0).copied().unwrap_or(attempt.started_at);
             self.deltas.add(attempt, at, attempt.uses());
+            self.charges.add(attempt.charge());
         }
         Ok(known)
     }
@@ -103,7 +113,9 @@ async fn replace_lost<'a>(
     }
     let mut replaced = Vec::with_capacity(lost.len());
     for row in &lost {
-        let Guess { request, payers, at, uses } = rows::guess(row)?;
+        let guess = rows::guess(row)?;
+        settlement.charges.take_back(&guess);
+        let Guess { request, payers, at, uses, .. } = guess;
         settlement.deltas.add(payers, at, uses.negative());
         for attempt in known.iter().filter(|attempt| attempt.request == request) {
             settlement.periods.insert(&attempt.request, at);

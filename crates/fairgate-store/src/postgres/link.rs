@@ -29,6 +29,8 @@ pub(super) const SUM_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the server is told, so that it gives up before we do.
 const SERVER_TIMEOUTS: &str = "SET statement_timeout = '5s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'";
+/// How many statements of the fleet's transactions a connection keeps prepared.
+const SOME_PREPARED_MAX: usize = 256;
 /// The pause after the first attempt to connect that failed, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -52,6 +54,9 @@ pub(super) struct Session {
     pub(super) client: Client,
     pulse: Pulse,
     prepared: HashMap<&'static str, Statement>,
+    /// Statements of the fleet's transactions, with when each was last used, counted in uses.
+    some_prepared: HashMap<String, (Statement, u64)>,
+    uses: u64,
 }
 
 impl Link {
@@ -97,7 +102,13 @@ impl Link {
         let connected = in_time(async {
             let client = self.address.connect().await?;
             self.pulse.beat();
-            let session = Session { client, pulse: self.pulse.clone(), prepared: HashMap::new() };
+            let session = Session {
+                client,
+                pulse: self.pulse.clone(),
+                prepared: HashMap::new(),
+                some_prepared: HashMap::new(),
+                uses: 0,
+            };
             session.run(SERVER_TIMEOUTS).await?;
             Ok(session)
         });
@@ -143,6 +154,26 @@ impl Session {
             }
         }
         Ok(statements.map(|sql| self.prepared[sql].clone()))
+    }
+
+    /// Prepares a statement that is put together by its caller, and will often be used again. Of more than
+    /// [`SOME_PREPARED_MAX`], the one that was not used for longest is prepared anew when it comes again.
+    pub(super) async fn prepare_some(&mut self, sql: &str) -> Result<Statement> {
+        self.uses += 1;
+        if let Some((statement, last_use)) = self.some_prepared.get_mut(sql) {
+            *last_use = self.uses;
+            return Ok(statement.clone());
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.pulse.beat();
+        if self.some_prepared.len() >= SOME_PREPARED_MAX {
+            let oldest = self.some_prepared.iter().min_by_key(|(_, (_, last_use))| *last_use);
+            if let Some(oldest) = oldest.map(|(sql, _)| sql.clone()) {
+                self.some_prepared.remove(&oldest);
+            }
+        }
+        self.some_prepared.insert(sql.to_owned(), (statement.clone(), self.uses));
+        Ok(statement)
     }
 
     /// All rows of a query.

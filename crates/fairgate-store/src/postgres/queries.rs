@@ -68,6 +68,8 @@ async fn found(session: &Session, concern: Concern<'_>) -> Result<Found> {
     if let Some(name) = concern.tenant {
         let query = [sql::TENANTS, sql::WHERE_NAME].concat();
         found.tenant = session.first(&query, &[text(name)], rows::tenant).await?;
+        found.projects_of_tenant =
+            session.list(sql::PROJECTS_OF_TENANT, &[text(name)], |row| row.text(0)).await?;
         found.keys_of_tenant =
             session.list(sql::KEYS_OF_TENANT, &[text(name)], |row| row.text(0)).await?;
         if let Some(tenant) = &mut found.tenant {

@@ -2,6 +2,7 @@
 //!
 //! A statement on its own sees what was committed before it began, so each of these sees what those before it waited for.
 
+use crate::claims::{project_standing, task_standing};
 use crate::sql::{add_to_sum, attempt_columns, guess_columns, reservation_columns, sum_columns};
 
 /// Many rows at once, from one array for each column; says which were new.
@@ -12,7 +13,7 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
      $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[], $29::bigint[], \
-     $30::bigint[], $31::text[], $32::bigint[], $33::text[]) \
+     $30::bigint[], $31::text[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
@@ -69,12 +70,13 @@ pub(super) const SEE_RESERVATIONS: &str =
 pub(super) const END_RESERVATIONS: &str =
     concat!("DELETE FROM reservations WHERE request = ANY($1) RETURNING ", reservation_columns!());
 
-/// New reservations of instance `$12`.
+/// New reservations of instance `$15`.
 pub(super) const PUT_RESERVATIONS: &str = concat!(
     "INSERT INTO reservations (",
     reservation_columns!(),
-    ", instance) SELECT *, $12::bigint FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
-     $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])"
+    ", instance) SELECT *, $15::bigint FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
+     $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], \
+     $14::bigint[])"
 );
 
 /// Takes at most `$1` reservations of instances whose lease has run out. Who finds one locked leaves it to the other.
@@ -99,3 +101,29 @@ pub(super) const FORGET_INSTANCES: &str =
 
 /// The directory's version; nobody else changes the directory until this transaction ends.
 pub(super) const LOCK_DIRECTORY: &str = "SELECT version FROM directory FOR UPDATE";
+
+/// How tasks stand; see [`crate::claims::TASK`].
+pub(super) const TASKS: &str = concat!(task_standing!(), "ANY($1)");
+
+/// How projects stand; see [`crate::claims::PROJECT`].
+pub(super) const PROJECTS: &str = concat!(project_standing!(), "ANY($1)");
+
+/// Adds `$2` tokens to the buckets that projects `$1` stand at; see [`crate::fleet::ADD_TO_BUCKET`].
+pub(super) const ADD_TO_BUCKETS: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
+     SELECT p.id, p.window_bucket, v.tokens, 0 FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) \
+     JOIN fleet_projects p ON p.id = v.project \
+     ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens";
+
+/// Adds `$2` tokens to the sums of projects `$1`; see [`crate::fleet::ADD_TO_PROJECT`].
+pub(super) const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
+     FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
+
+/// Adds to tasks `$1` what their claims `$2` used: `$3` tokens in `$4` calls; see [`crate::fleet::ADD_TO_TASK`]. Several
+/// claims of one task may be among them.
+pub(super) const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
+     used_before = t.used_before + d.before, calls = t.calls + d.calls \
+     FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \
+     CAST(SUM(CASE WHEN v.epoch = c.epoch THEN 0 ELSE v.tokens END) AS BIGINT) AS before, \
+     CAST(SUM(v.calls) AS BIGINT) AS calls \
+     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS v (task, epoch, tokens, calls) \
+     JOIN fleet_tasks c ON c.id = v.task GROUP BY v.task) d WHERE t.id = d.task";

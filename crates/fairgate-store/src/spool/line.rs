@@ -75,6 +75,7 @@ mod tests {
         // Before provider tokens were counted, budgets counted what was charged.
         assert_eq!((row.provider_tokens, row.charged), (7, 7));
         assert_eq!((row.money.0, row.price.as_deref(), row.tier), (0, None, 0));
+        assert_eq!((&row.class, &row.claim), (&None, &None));
         let mut line = b"what was there".to_vec();
         write(&row, &mut line).unwrap();
         assert!(matches!(read(&line[..line.len() - 1]), Line::Row(again) if again == row));

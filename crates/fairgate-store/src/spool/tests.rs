@@ -15,6 +15,8 @@ fn row(request: &str) -> Box<Attempt> {
         money: fairgate_money::MicroUnits::ZERO,
         hosted: None,
         model_budgets: Vec::new(),
+        claim: None,
+        fleet: Default::default(),
         at: fairgate_money::UnixMicros(5),
     };
     Box::new(held.lost(0))

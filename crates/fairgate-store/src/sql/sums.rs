@@ -3,7 +3,8 @@
 /// The columns of a guessed row that must be taken back, in the order of [`crate::rows::guess`].
 macro_rules! guess_columns {
     () => {
-        "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier, model"
+        "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier, model, \
+         project, task, epoch"
     };
 }
 
@@ -33,7 +34,8 @@ macro_rules! add_to_sum {
 /// The columns of a reservation, in the order of [`crate::rows::reservation`].
 macro_rules! reservation_columns {
     () => {
-        "request, group_name, tenant, key_id, model, tokens, at, provider_tokens, money, hosted_tokens, hosted_money"
+        "request, group_name, tenant, key_id, model, tokens, at, provider_tokens, money, hosted_tokens, hosted_money, \
+         project, task, epoch"
     };
 }
 
@@ -87,6 +89,6 @@ pub(crate) const RESERVATIONS: &str =
 pub(crate) const PUT_RESERVATION: &str = concat!(
     "INSERT INTO reservations (",
     reservation_columns!(),
-    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 );
 pub(crate) const DROP_RESERVATION: &str = "DELETE FROM reservations WHERE request = $1";

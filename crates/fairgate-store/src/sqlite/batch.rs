@@ -1,17 +1,20 @@
 //! One transaction: everything that was pending when it began.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::columns::{OnConnection, first, run};
 use super::queries;
 use fairgate_money::UnixMicros;
 
-use crate::budget::{Exhausted, Granted, Owners};
+use crate::budget::{Granted, Owners, Refused};
+use crate::claims::{self, Books, Charges, FleetTerms, Use};
 use crate::decide::{concerns, decide};
 use crate::directory::{Change, Changed};
 use crate::error::StoreError;
+use crate::fleet::{self, TaskClaim};
 use crate::ledger::{Attempt, Reservation, Resolved};
 use crate::rows::{self, Columns, Guess};
 use crate::sql;
@@ -29,12 +32,13 @@ pub(super) struct Batch<'a> {
     connection: &'a Connection,
     held: &'a mut Held,
     deltas: Deltas<'a>,
+    charges: Charges,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn begin(connection: &'a Connection, held: &'a mut Held) -> Result<Self> {
         run(connection, "BEGIN IMMEDIATE", [])?;
-        Ok(Self { connection, held, deltas: Deltas::default() })
+        Ok(Self { connection, held, deltas: Deltas::default(), charges: Charges::default() })
     }
 
     pub(super) fn commit(mut self) -> Result<()> {
@@ -54,6 +58,7 @@ impl<'a> Batch<'a> {
     }
 
     fn write_sums(&mut self) -> Result<()> {
+        self.write_charges()?;
         if self.deltas.is_empty() {
             return Ok(());
         }
@@ -65,6 +70,21 @@ impl<'a> Batch<'a> {
             add.execute(params![scope, sum.owner, period, first_day, a, b, c, d, e, f, g, h])?;
         }
         self.deltas.clear();
+        Ok(())
+    }
+
+    /// Writes what tasks used, as part of the fleet.
+    fn write_charges(&mut self) -> Result<()> {
+        if self.charges.is_empty() {
+            self.charges.clear();
+            return Ok(());
+        }
+        let on = &mut OnConnection(self.connection);
+        for (claim, Use { tokens, calls }) in self.charges.iter() {
+            fleet::add_to_task(on, claim, tokens, calls)?;
+        }
+        run(self.connection, fleet::COUNT_CHANGE, [])?;
+        self.charges.clear();
         Ok(())
     }
 
@@ -80,6 +100,7 @@ impl<'a> Batch<'a> {
         }
         if is_new {
             self.deltas.add(attempt, period.unwrap_or(attempt.started_at), attempt.uses());
+            self.charges.add(attempt.charge());
         }
         if attempt.last { self.release(&attempt.request) } else { Ok(()) }
     }
@@ -122,6 +143,9 @@ impl<'a> Batch<'a> {
                 attempt.price,
                 attempt.tier,
                 attempt.class,
+                attempt.claim.as_ref().map(|claim| &claim.project),
+                attempt.claim.as_ref().map(|claim| &claim.task),
+                attempt.claim.as_ref().map(|claim| signed(claim.epoch)),
             ],
         )?;
         Ok(rows > 0)
@@ -134,7 +158,7 @@ impl<'a> Batch<'a> {
         request: &str,
         attempt: Option<u32>,
     ) -> Result<Option<UnixMicros>> {
-        let read = |row: &rusqlite::Row<'_>| rows::guess(row);
+        let read = |row: &Row<'_>| rows::guess(row);
         let lost = match attempt {
             Some(attempt) => {
                 let which = params![request, attempt];
@@ -142,7 +166,9 @@ impl<'a> Batch<'a> {
             }
             None => first(self.connection, sql::DROP_LOST, [request], read)?,
         };
-        Ok(lost.map(|Guess { payers, at, uses, .. }| {
+        Ok(lost.map(|guess| {
+            self.charges.take_back(&guess);
+            let Guess { payers, at, uses, .. } = guess;
             self.deltas.add(payers, at, uses.negative());
             at
         }))
@@ -161,10 +187,11 @@ impl<'a> Batch<'a> {
     pub(super) fn reserve(
         &mut self,
         reservation: &'a Reservation,
-    ) -> Result<std::result::Result<Granted, Exhausted>> {
+    ) -> Result<std::result::Result<Granted, Refused>> {
         let earlier = self.held.get(&reservation.request).cloned();
         self.release(&reservation.request)?;
         self.write_sums()?;
+        let books = self.books(reservation)?;
         let Reservation { group, tenant, key, model, model_budgets, at, .. } = reservation;
         let is_hosted = reservation.hosted.is_some();
         let owners = Owners {
@@ -175,10 +202,10 @@ impl<'a> Batch<'a> {
             model: is_hosted.then_some((model, model_budgets)),
         };
         let budgets = queries::budgets(self.connection, owners, *at)?;
-        let decided = decide(&budgets, reservation);
+        let decided = decide(&budgets, &books, reservation);
         match &decided {
             Err(_) => earlier.map_or(Ok(()), |earlier| self.hold(earlier))?,
-            Ok(granted) if concerns(&budgets, granted.hosted) => {
+            Ok(granted) if concerns(&budgets, granted.hosted) || reservation.claim.is_some() => {
                 self.hold(reservation.granted(granted.hosted))?;
             }
             Ok(_) => {}
@@ -186,8 +213,35 @@ impl<'a> Batch<'a> {
         Ok(decided)
     }
 
+    /// How the fleet stands, as far as it concerns a reservation.
+    fn books(&self, reservation: &Reservation) -> Result<Books> {
+        let (Some(claim), terms, at) = (&reservation.claim, reservation.fleet, reservation.at)
+        else {
+            return Ok(Books::default());
+        };
+        let books = self.read_books(claim, terms)?;
+        if books.are_current(terms.window, at) {
+            return Ok(books);
+        }
+        fleet::roll(&mut OnConnection(self.connection), terms.window, at)?;
+        self.read_books(claim, terms)
+    }
+
+    fn read_books(&self, claim: &TaskClaim, terms: FleetTerms) -> Result<Books> {
+        let books = RefCell::new(Books::default());
+        let put = |row: &Row<'_>| books.borrow_mut().put_task(row);
+        first(self.connection, claims::TASK, [&claim.task], put)?;
+        let put = |row: &Row<'_>| books.borrow_mut().put_project(row);
+        first(self.connection, claims::PROJECT, [&claim.project], put)?;
+        if terms.budget.is_some() {
+            let put = |row: &Row<'_>| books.borrow_mut().put_fleet(row, terms);
+            first(self.connection, claims::FLEET, [], put)?;
+        }
+        Ok(books.into_inner())
+    }
+
     fn hold(&mut self, reservation: Reservation) -> Result<()> {
-        let Reservation { request, group, tenant, key, model, .. } = &reservation;
+        let Reservation { request, group, tenant, key, model, claim, .. } = &reservation;
         let values = params![
             request,
             group,
@@ -200,6 +254,9 @@ impl<'a> Batch<'a> {
             signed(reservation.money.0),
             reservation.hosted.map(|most| signed(most.provider_tokens)),
             reservation.hosted.map(|most| signed(most.money.0)),
+            claim.as_ref().map(|claim| &claim.project),
+            claim.as_ref().map(|claim| &claim.task),
+            claim.as_ref().map(|claim| signed(claim.epoch)),
         ];
         run(self.connection, sql::PUT_RESERVATION, values)?;
         self.deltas.add(owned(&reservation), reservation.at, reservation.holds(true));
@@ -227,6 +284,7 @@ impl<'a> Batch<'a> {
             let row = reservation.lost(u32::try_from(made).unwrap_or(u32::MAX));
             if self.put(&row)? {
                 self.deltas.add(owned(&reservation), row.started_at, row.uses());
+                self.charges.add(row.charge());
             }
             self.release(&reservation.request)?;
             resolved.reservations += 1;

@@ -17,7 +17,7 @@ use super::Beside;
 use super::batch::{Batch, Held};
 use super::file::Durability;
 use super::queries;
-use crate::budget::{Exhausted, Granted};
+use crate::budget::{Granted, Refused};
 use crate::directory::{Change, Changed};
 use crate::error::StoreError;
 use crate::ledger::{Attempt, Reservation, Resolved};
@@ -60,7 +60,7 @@ pub(super) enum Command {
     Flush(Reply<()>),
     /// A row that is not in the spool.
     Record(Box<Attempt>, Reply<()>),
-    Reserve(Box<Reservation>, Reply<std::result::Result<Granted, Exhausted>>),
+    Reserve(Box<Reservation>, Reply<std::result::Result<Granted, Refused>>),
     Change(Box<(String, UnixMicros, Change)>, Reply<Changed>),
     Prune(UnixMicros, Reply<u64>),
     /// A transaction that somebody else writes.
@@ -73,7 +73,7 @@ pub(super) enum Command {
 /// What a command came to, until the commit makes it true.
 enum Answer {
     Done,
-    Reserved(std::result::Result<Granted, Exhausted>),
+    Reserved(std::result::Result<Granted, Refused>),
     Changed(Box<Result<Changed>>),
     Pruned(u64),
 }

@@ -6,8 +6,8 @@ use fairgate_store::{
 
 use crate::database::{Database, on_every_database};
 use crate::rows::{
-    DAY, HOUR, NOW, after, attempt, budgets, day, key, of_key, reservation, retried, standing,
-    tenant,
+    DAY, HOUR, NOW, after, attempt, budgets, day, exhausted, key, of_key, reservation, retried,
+    standing, tenant,
 };
 
 on_every_database!(
@@ -60,7 +60,7 @@ async fn an_exhausted_budget_refuses_and_changes_nothing(database: Database) {
     tenant(&store, "chat", budgets(Some(100), Some(1_000))).await;
     store.record(attempt("used", "chat", "k", 30)).await.unwrap();
     store.reserve(reservation("r", "chat", "k", 60)).await.unwrap().unwrap();
-    let refused = store.reserve(reservation("r2", "chat", "k", 11)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, reservation("r2", "chat", "k", 11)).await;
     assert_eq!((refused.scope, refused.period), (Scope::Tenant, Period::Day));
     assert_eq!((refused.limit, refused.used + refused.reserved), (100, 90));
     assert_eq!(refused.resets_at, UnixMicros(1_794_787_200_000_000));
@@ -76,7 +76,7 @@ async fn every_budget_must_have_room(database: Database) {
     tenant(&store, "chat", budgets(Some(100), Some(150))).await;
     let small = key(&store, "chat", budgets(None, Some(20))).await;
     let large = key(&store, "chat", Limits::default()).await;
-    let refused = store.reserve(reservation("r", "chat", &small, 21)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, reservation("r", "chat", &small, 21)).await;
     assert_eq!((refused.scope, refused.period, refused.limit), (Scope::Key, Period::Month, 20));
     assert_eq!(day(&store, "chat").await, (0, 0));
     store.reserve(reservation("r1", "chat", &small, 20)).await.unwrap().unwrap();
@@ -91,7 +91,7 @@ async fn every_budget_must_have_room(database: Database) {
     ];
     assert_eq!(told, expected);
     // Of two that are exhausted, the one that stays so for longer is told.
-    let refused = store.reserve(reservation("r3", "chat", &small, 1)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, reservation("r3", "chat", &small, 1)).await;
     assert_eq!((refused.scope, refused.period), (Scope::Key, Period::Month));
 }
 
@@ -114,7 +114,7 @@ async fn a_budget_counts_what_was_used_before_it(database: Database) {
     let patch = Change::PatchTenant { name: "chat".to_owned(), patch };
     store.change("test", NOW, patch).await.unwrap();
     assert_eq!(day(&store, "chat").await, (70, 0));
-    let refused = store.reserve(reservation("r2", "chat", "k", 31)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, reservation("r2", "chat", "k", 31)).await;
     assert_eq!((refused.used, refused.wanted), (70, 31));
 }
 
@@ -148,7 +148,7 @@ async fn months_end(database: Database) {
         ..reservation(request, "chat", "k", tokens)
     };
     store.reserve(reservation("start", "chat", "k", 60)).await.unwrap().unwrap();
-    let refused = store.reserve(at("r", 41, last)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, at("r", 41, last)).await;
     assert_eq!(refused.resets_at, first);
     store.reserve(at("r", 40, last)).await.unwrap().unwrap();
     store.reserve(at("next", 100, first)).await.unwrap().unwrap();
@@ -162,7 +162,7 @@ async fn reserving_again_replaces(database: Database) {
     store.reserve(reservation("r", "chat", "k", 60)).await.unwrap().unwrap();
     store.reserve(reservation("r", "chat", "k", 90)).await.unwrap().unwrap();
     assert_eq!(day(&store, "chat").await, (0, 90));
-    let refused = store.reserve(reservation("r", "chat", "k", 101)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, reservation("r", "chat", "k", 101)).await;
     assert_eq!((refused.used, refused.reserved), (0, 0));
     assert_eq!(day(&store, "chat").await, (0, 90));
     store.record(attempt("r", "chat", "k", 1)).await.unwrap();

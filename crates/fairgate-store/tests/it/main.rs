@@ -8,6 +8,7 @@
 
 mod away;
 mod budgets;
+mod claims;
 mod crash;
 mod database;
 mod directory;

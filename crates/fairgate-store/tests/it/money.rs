@@ -8,7 +8,7 @@ use fairgate_store::{
 
 use crate::crash::all_rows;
 use crate::database::{Database, on_every_database};
-use crate::rows::{NOW, after, attempt, budgets, key, reservation, retried, tenant};
+use crate::rows::{NOW, after, attempt, budgets, exhausted, key, reservation, retried, tenant};
 
 on_every_database!(
     a_group_has_a_budget_over_all_its_tenants,
@@ -99,7 +99,7 @@ async fn a_group_has_a_budget_over_all_its_tenants(database: Database) {
     tenant(&store, "batch", Limits::default()).await;
     group_budgets(&store, vec![Budget::tokens(100, Period::Day)]).await;
     store.reserve(reservation("r1", "chat", "k", 60)).await.unwrap().unwrap();
-    let refused = store.reserve(reservation("r2", "batch", "k2", 41)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, reservation("r2", "batch", "k2", 41)).await;
     assert_eq!((refused.scope, refused.owner.as_str()), (Scope::Group, "staff"));
     assert_eq!((refused.unit, refused.tier), (Unit::Tokens, BudgetTier::Any));
     store.record(attempt("r1", "chat", "k", 10)).await.unwrap();
@@ -202,7 +202,7 @@ async fn money_is_refused_with_its_unit_and_owner(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", limits(vec![money(1_000_000, BudgetTier::Any)])).await;
     store.record(costs("r0", "chat", 5, 400_000, 0)).await.unwrap();
-    let refused = store.reserve(asks("r1", "chat", 5, 600_001, None)).await.unwrap().unwrap_err();
+    let refused = exhausted(&store, asks("r1", "chat", 5, 600_001, None)).await;
     assert_eq!((refused.unit, refused.owner.as_str()), (Unit::Money, "chat"));
     assert_eq!((refused.limit, refused.used, refused.wanted), (1_000_000, 400_000, 600_001));
     assert_eq!(refused.resets_at, UnixMicros(1_794_787_200_000_000));

@@ -1,6 +1,6 @@
 //! Money with several gateways on one PostgreSQL.
 
-use fairgate_store::{AuditQuery, BudgetTier, Change, Limits, Scope, Unit};
+use fairgate_store::{AuditQuery, BudgetTier, Change, Limits, Refused, Scope, Unit};
 
 use crate::database::{Kind, run};
 use crate::money::{
@@ -30,10 +30,11 @@ fn gateways_that_share_a_groups_money_never_get_over() {
                     let (spent, tier) = match store.reserve(asked).await.unwrap() {
                         Ok(granted) if granted.hosted => (333, 1),
                         Ok(_) => (200, 0),
-                        Err(exhausted) => {
+                        Err(Refused::Budget(exhausted)) => {
                             assert_eq!(exhausted.scope, Scope::Group);
                             (0, 0)
                         }
+                        Err(refused) => panic!("{refused:?}"),
                     };
                     let mut row = costs(&request, name, 10, spent, tier);
                     row.started_at = after(number.into());

@@ -1,8 +1,8 @@
 //! Rows and reservations to write, as plain as possible, and ways to look at what became of them.
 
 use fairgate_store::{
-    Attempt, Budget, Change, Limits, MicroUnits, Outcome, Owners, Period, Reservation, Rights,
-    Scope, Store, UnixMicros, UsageSource,
+    Attempt, Budget, Change, Exhausted, FleetTerms, Limits, MicroUnits, Outcome, Owners, Period,
+    Refused, Reservation, Rights, Scope, Store, UnixMicros, UsageSource,
 };
 
 /// 2026-11-15 08:30 UTC, a Sunday in the middle of a month.
@@ -49,6 +49,7 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         price: None,
         tier: 0,
         class: None,
+        claim: None,
     }
 }
 
@@ -76,7 +77,17 @@ pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -
         money: MicroUnits::ZERO,
         hosted: None,
         model_budgets: Vec::new(),
+        claim: None,
+        fleet: FleetTerms::default(),
         at: NOW,
+    }
+}
+
+/// The budget that refused a reservation.
+pub(crate) async fn exhausted(store: &Store, reservation: Reservation) -> Exhausted {
+    match store.reserve(reservation).await.unwrap() {
+        Err(Refused::Budget(exhausted)) => exhausted,
+        other => panic!("no budget refused it: {other:?}"),
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) struct GroupLimitArgs {
 
 /// A number, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limit(Option<u64>);
+pub(super) struct Limit(pub(super) Option<u64>);
 
 impl FromStr for Limit {
     type Err = String;

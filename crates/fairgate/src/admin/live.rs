@@ -53,14 +53,14 @@ impl LiveArgs {
     }
 }
 
-fn put(text: &str) -> Result<()> {
+pub(super) fn put(text: &str) -> Result<()> {
     let mut out = Output::stdout();
     write!(out, "{text}")?;
     Ok(out.flush()?)
 }
 
 /// A text over what a terminal shows: from its top, each line to its end, and nothing below.
-fn redrawn(text: &str) -> String {
+pub(super) fn redrawn(text: &str) -> String {
     format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
 }
 

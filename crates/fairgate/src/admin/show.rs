@@ -49,6 +49,7 @@ enum By {
     Hour,
     Tier,
     Class,
+    Project,
 }
 
 impl By {
@@ -66,6 +67,7 @@ impl By {
             Self::Hour => "hour",
             Self::Tier => "tier",
             Self::Class => "class",
+            Self::Project => "project",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The `fairgate` command as its users meet it: the real binary, its output and its exit status.
 
+mod agent;
 mod check;
 mod continued;
 mod diff;

@@ -49,3 +49,23 @@ fn schedule_gives_the_assignments_of_every_snapshot() {
         assert_eq!(given, expected, "{path}");
     }
 }
+
+/// A fleet's journal is decided again; a line that came out otherwise is named.
+#[test]
+fn schedule_decides_a_journal_again() {
+    let snapshot = r#"{"mode":"strict","projects":[{"id":"p"}],"tasks":[{"id":"t","project_id":"p","status":"READY"}],"agents":[{"id":"a","state":"IDLE"}]}"#;
+    let line = |assignments: &str| {
+        format!("{{\"at\":1,\"snapshot\":{snapshot},\"assignments\":[{assignments}]}}\n")
+    };
+    let right = line(r#"{"agent_id":"a","task_id":"t","project_id":"p"}"#);
+    // The last line is cut off, as a killed process leaves it.
+    let journal = file(&format!("{right}{right}{{\"at\":2"));
+    let said = fairgate(&["schedule", "--journal", &journal]).ok();
+    assert_eq!(said, "2 of 2 rounds gave the same assignments\n");
+    let other = file(&format!("{right}{}{right}", line("")));
+    let run = fairgate(&["schedule", "--journal", &journal, &other]);
+    assert_eq!(run.status, 1);
+    let expected =
+        format!("4 of 5 rounds gave the same assignments; the first that did not: {other}:2");
+    assert!(run.stderr.contains(&expected), "{}", run.stderr);
+}

@@ -1,0 +1,189 @@
+//! `cargo xtask bench fleet`: agents that claim and complete tasks as fast as they can, on SQLite and on PostgreSQL.
+//!
+//! The fleet is the production one with its loop; the agents are tasks in this process, so that what is measured is the
+//! fleet and its database and not HTTP. Round by round the fleet says how long it took and how many statements it made.
+
+mod agents;
+mod stage;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::gateway::columns;
+use crate::machine;
+use crate::soak::Postgres;
+use agents::Worked;
+use stage::{Place, Stage};
+
+/// How many projects the small fleet has.
+const FEW_PROJECTS: usize = 50;
+/// How long a round of the large fleet may take on SQLite.
+const ROUND_MAX: Duration = Duration::from_millis(20);
+/// How many statements a round makes at most, whatever there is to do in it.
+const STATEMENTS_MAX: u64 = 24;
+/// How many times as long as a round of the small fleet.
+const GROWTH_MAX: f64 = 3.0;
+
+/// How large the fleet is.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Projects of the large fleet; the small one has 50.
+    #[arg(long, default_value_t = 500)]
+    projects: usize,
+    /// Tasks that are ready when it begins.
+    #[arg(long, default_value_t = 20_000)]
+    tasks: usize,
+    /// Agents that claim at once.
+    #[arg(long, default_value_t = 200)]
+    agents: usize,
+    /// How long each measurement takes, in seconds.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Leave PostgreSQL out.
+    #[arg(long)]
+    no_postgres: bool,
+    /// Only print: succeed where a bar fails.
+    #[arg(long)]
+    no_bars: bool,
+    /// Print the tables as Markdown, with date and machine.
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// One fleet at work.
+struct Run {
+    place: Place,
+    projects: usize,
+    worked: Worked,
+}
+
+/// One requirement, what was measured, and whether it holds.
+struct Bar {
+    what: String,
+    told: String,
+    holds: bool,
+}
+
+/// Measures, prints the tables on stdout, and fails where a bar does.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(measure(options))
+}
+
+async fn measure(options: &Options) -> Result<ExitCode> {
+    let since = Instant::now();
+    let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
+    let postgres = if options.no_postgres { None } else { Some(Postgres::start()?) };
+    let mut places = vec![Place::Sqlite];
+    places.extend(postgres.as_ref().map(|_| Place::Postgres));
+    let url = postgres.as_ref().map(Postgres::url);
+    let time = Duration::from_secs(options.seconds);
+    let mut runs = Vec::new();
+    for place in places {
+        for projects in [FEW_PROJECTS, options.projects] {
+            say(&format!("{}: {projects} projects, {} tasks", place.name(), options.tasks));
+            let stage = Stage::build(place, url.as_deref(), projects, options.tasks).await?;
+            let fleet = stage.fleet().await?;
+            say(&format!("{}: {} agents claim and complete", place.name(), options.agents));
+            let worked = agents::work(&[fleet], options.agents, Some(time)).await?;
+            runs.push(Run { place, projects, worked });
+            stage.end().await?;
+        }
+    }
+    let mut bars = bars(&runs);
+    if postgres.is_some() {
+        say("two servers on one PostgreSQL: every task once");
+        let tasks = options.tasks.min(4_000);
+        let stage = Stage::build(Place::Postgres, url.as_deref(), 40, tasks).await?;
+        let fleets = [stage.fleet().await?, stage.fleet().await?];
+        let worked = agents::work(&fleets, options.agents, None).await?;
+        let distinct = worked.distinct_tasks();
+        bars.push(Bar {
+            what: format!(
+                "{} agents on two servers, one PostgreSQL: {tasks} tasks, each once",
+                options.agents
+            ),
+            told: format!("{} claims of {distinct} tasks", worked.claims()),
+            holds: worked.claims() == tasks && distinct == tasks,
+        });
+        stage.end().await?;
+    }
+    print_tables(options, &runs, &bars);
+    let failed = bars.iter().filter(|bar| !bar.holds).count();
+    say(&format!("done; {failed} bars fail"));
+    Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn bars(runs: &[Run]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for pair in runs.chunks_exact(2) {
+        let [few, many] = pair else { continue };
+        let here = |what: &str| format!("{}: {what}", many.place.name());
+        let round = many.worked.round_mean();
+        if many.place == Place::Sqlite {
+            bars.push(Bar {
+                what: here(&format!("a round with {} projects under 20 ms", many.projects)),
+                told: millis(round),
+                holds: round < ROUND_MAX,
+            });
+        }
+        let growth = round.as_secs_f64() / few.worked.round_mean().as_secs_f64();
+        bars.push(Bar {
+            what: here(&format!(
+                "{} projects at most {GROWTH_MAX}× the round with {}",
+                many.projects, few.projects
+            )),
+            told: format!("{growth:.2}×"),
+            holds: growth <= GROWTH_MAX,
+        });
+        let (a, b) = (few.worked.statements_most, many.worked.statements_most);
+        bars.push(Bar {
+            what: here(&format!(
+                "at most {STATEMENTS_MAX} statements a round, however many projects"
+            )),
+            told: format!("at most {a} with {}, {b} with {}", few.projects, many.projects),
+            holds: a.max(b) <= STATEMENTS_MAX,
+        });
+    }
+    bars
+}
+
+fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
+    let titles = [
+        "database, projects",
+        "claims/s",
+        "claim p50",
+        "claim p99",
+        "rounds",
+        "a round",
+        "tasks a round",
+        "statements a round",
+    ];
+    let mut rows = vec![titles.map(str::to_owned)];
+    rows.extend(runs.iter().map(|run| {
+        let worked = &run.worked;
+        [
+            format!("{}, {}", run.place.name(), run.projects),
+            format!("{:.0}", worked.claims_per_second()),
+            millis(worked.claim_percentile(50)),
+            millis(worked.claim_percentile(99)),
+            worked.rounds.to_string(),
+            millis(worked.round_mean()),
+            format!("{:.1}", worked.tasks_per_round()),
+            format!("≤ {}", worked.statements_most),
+        ]
+    }));
+    let verdict = |bar: &Bar| if bar.holds { "holds" } else { "FAILS" }.to_owned();
+    let mut judged = vec![["bar", "measured", ""].map(str::to_owned)];
+    judged.extend(bars.iter().map(|bar| [bar.what.clone(), bar.told.clone(), verdict(bar)]));
+    println!("{}; {} tasks, {} agents\n", machine::describe(), options.tasks, options.agents);
+    println!("{}", columns(&rows, options.markdown));
+    println!("{}", columns(&judged, options.markdown));
+}
+
+fn millis(time: Duration) -> String {
+    format!("{:.2} ms", time.as_secs_f64() * 1e3)
+}

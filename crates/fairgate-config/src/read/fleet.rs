@@ -1,0 +1,80 @@
+//! Projects, tasks and the agents that work on them.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::FleetConfig;
+use crate::defaults;
+use crate::field::Field;
+
+const FLEET: &[&str] = &[
+    "window",
+    "budget",
+    "min_task_guarantee",
+    "default_estimate",
+    "lease",
+    "backoff",
+    "backoff_max",
+    "log_size_max",
+    "journal",
+];
+
+/// From a few seconds, as in a trial, to a quarter of a year.
+const WINDOW: RangeInclusive<Duration> =
+    Duration::from_secs(24)..=Duration::from_secs(2160 * 60 * 60);
+/// From what an agent can renew in time to what others can wait for.
+const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
+const BACKOFF: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
+/// The most tokens that a budget may have, and that a task may be expected to use.
+const TOKENS_MAX: u64 = 1_000_000_000_000_000;
+const ESTIMATE_MAX: u64 = 1_000_000_000_000;
+
+pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
+    FleetConfig {
+        window: defaults::FLEET_WINDOW,
+        budget: None,
+        min_task_guarantee: false,
+        default_estimate: defaults::FLEET_ESTIMATE,
+        lease: defaults::FLEET_LEASE,
+        backoff: defaults::FLEET_BACKOFF.0,
+        backoff_max: defaults::FLEET_BACKOFF.1,
+        log_bytes_max: defaults::FLEET_LOG_BYTES_MAX,
+        journal: Some(data_dir.join(defaults::FLEET_FOLDER)),
+    }
+}
+
+pub(super) fn fleet(field: Field<'_>, data_dir: &Path) -> Option<FleetConfig> {
+    let fleet = field.section(FLEET)?;
+    let default = default_fleet(data_dir);
+    let window = fleet.or("window", default.window, |field| field.duration(WINDOW));
+    let budget = fleet.optional("budget", |field| field.integer(0..=TOKENS_MAX));
+    let min_task_guarantee =
+        fleet.or("min_task_guarantee", default.min_task_guarantee, Field::boolean);
+    let default_estimate = fleet
+        .or("default_estimate", default.default_estimate, |field| field.integer(1..=ESTIMATE_MAX));
+    let lease = fleet.or("lease", default.lease, |field| field.duration(LEASE));
+    let backoff = fleet.or("backoff", default.backoff, |field| field.duration(BACKOFF));
+    // Whoever states a long first wait need not state the longest.
+    let most = default.backoff_max.max(backoff.unwrap_or_default());
+    let backoff_max = fleet.or("backoff_max", most, |field| field.duration(BACKOFF));
+    let log_bytes_max =
+        fleet.or("log_size_max", default.log_bytes_max, |field| field.size(0..=1 << 30));
+    let journal = fleet.or("journal", true, Field::boolean);
+    if let (Some(first), Some(most)) = (backoff, backoff_max)
+        && most < first
+    {
+        return fleet.field.wrong("backoff_max must be at least backoff");
+    }
+    Some(FleetConfig {
+        window: window?,
+        budget: budget?,
+        min_task_guarantee: min_task_guarantee?,
+        default_estimate: default_estimate?,
+        lease: lease?,
+        backoff: backoff?,
+        backoff_max: backoff_max?,
+        log_bytes_max: log_bytes_max?,
+        journal: default.journal.filter(|_| journal == Some(true)),
+    })
+}

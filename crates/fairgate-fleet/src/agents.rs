@@ -1,0 +1,221 @@
+//! Agents: made, changed and listed by people; known by their tokens.
+
+use fairgate_store::{KeyHash, Secret, StoreError, Transaction, Value};
+use serde_json::json;
+
+use crate::call::{Call, bump_version, not_found};
+use crate::error::FleetError;
+use crate::fleet::AgentId;
+use crate::model::{AgentPatch, AgentView, AgentWithToken, NewAgent, TaskKey};
+use crate::state::{AgentState, TaskState};
+use crate::step::{self, Next};
+use crate::text;
+
+/// The type of an agent that does not say.
+const KIND: &str = "default";
+/// How a token begins.
+const PREFIX: &str = "fga-";
+/// How much of a token is shown later, in bytes.
+const HINT: usize = 4;
+/// What the seed of an agent's task keys is derived for.
+const SEED: &str = "fairgate 2026-11-16 fleet: the seed of an agent's task keys, from its token";
+
+/// A new token: `fga-` and 43 characters that carry 256 random bits.
+struct Token(String);
+
+impl Token {
+    fn generate() -> Result<Self, FleetError> {
+        let secret = Secret::generate().map_err(|problem| {
+            StoreError::Database(format!("the system gives no random numbers: {problem}"))
+        })?;
+        let random = secret.expose();
+        Ok(Self(format!("{PREFIX}{}", random.strip_prefix("fg-").unwrap_or(random))))
+    }
+
+    fn hash(&self) -> Value {
+        KeyHash::of(self.0.as_bytes()).0.to_vec().into()
+    }
+
+    fn hint(&self) -> String {
+        self.0[self.0.len() - HINT..].to_owned()
+    }
+}
+
+pub(crate) fn add(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    agent: NewAgent,
+) -> Result<AgentWithToken, FleetError> {
+    let NewAgent { id, kind, reports_tokens } = agent;
+    let kind = kind.unwrap_or_else(|| KIND.to_owned());
+    text::name("id", &id, text::NAME_MAX)?;
+    text::name("type", &kind, text::NAME_MAX)?;
+    if view(tx, &id)?.is_some() {
+        return Err(FleetError::Exists { what: "agent", id });
+    }
+    let token = Token::generate()?;
+    tx.run(
+        "INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        &[
+            id.as_str().into(),
+            kind.as_str().into(),
+            token.hash(),
+            token.hint().into(),
+            AgentState::Active.word().into(),
+            reports_tokens.into(),
+            call.now.into(),
+        ],
+    )?;
+    let agent = view(tx, &id)?.ok_or_else(|| not_found("agent", &id))?;
+    call.audit(tx, "agent.add", &id, None, Some(&settings(&agent)))?;
+    bump_version(tx)?;
+    Ok(AgentWithToken { agent, token: token.0 })
+}
+
+/// An agent as the audit trail shows it.
+fn settings(agent: &AgentView) -> serde_json::Value {
+    json!({
+        "type": agent.kind,
+        "state": agent.state,
+        "reports_tokens": agent.reports_tokens,
+        "token_hint": agent.token_hint,
+    })
+}
+
+pub(crate) fn patch(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    id: &str,
+    patch: AgentPatch,
+) -> Result<AgentView, FleetError> {
+    let before = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
+    let kind = patch.kind.unwrap_or_else(|| before.kind.clone());
+    text::name("type", &kind, text::NAME_MAX)?;
+    let state = patch.state.unwrap_or(before.state);
+    if before.state == AgentState::Retired && state != before.state {
+        return Err(retired(id, "is RETIRED for good; make a new one"));
+    }
+    if (&kind, state) == (&before.kind, before.state) {
+        return Ok(before);
+    }
+    tx.run(
+        "UPDATE fleet_agents SET kind = $1, state = $2 WHERE id = $3",
+        &[kind.into(), state.word().into(), id.into()],
+    )?;
+    if state == AgentState::Retired
+        && let Some(task) = &before.task
+    {
+        let from = step::standing(tx, task)?;
+        let reason = Some(format!("agent {id} was retired"));
+        let next = Next { reason, ..Next::to(TaskState::Ready, &from) };
+        step::go(tx, call, &from, &next, "its agent is retired")?;
+    }
+    let after = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
+    call.audit(tx, "agent.patch", id, Some(&settings(&before)), Some(&settings(&after)))?;
+    bump_version(tx)?;
+    Ok(after)
+}
+
+/// A new token. Keys of tasks that were made from the old one open nothing from now on: the agent is given a new key when it
+/// claims again.
+pub(crate) fn rotate(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    id: &str,
+) -> Result<AgentWithToken, FleetError> {
+    let before = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
+    if before.state == AgentState::Retired {
+        return Err(retired(id, "is RETIRED for good; make a new one"));
+    }
+    let token = Token::generate()?;
+    tx.run(
+        "UPDATE fleet_agents SET hash = $1, hint = $2 WHERE id = $3",
+        &[token.hash(), token.hint().into(), id.into()],
+    )?;
+    tx.run(
+        "UPDATE fleet_tasks SET key_hash = NULL WHERE agent = $1 AND key_hash IS NOT NULL",
+        &[id.into()],
+    )?;
+    let agent = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
+    call.audit(tx, "agent.rotate", id, Some(&settings(&before)), Some(&settings(&agent)))?;
+    bump_version(tx)?;
+    Ok(AgentWithToken { agent, token: token.0 })
+}
+
+fn retired(agent: &str, why: &str) -> FleetError {
+    let (agent, why) = (agent.to_owned(), why.to_owned());
+    FleetError::Agent { agent, state: AgentState::Retired, why }
+}
+
+const VIEW: &str = "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at FROM fleet_agents a \
+    LEFT JOIN fleet_tasks t ON t.agent = a.id AND t.state IN ('ASSIGNED', 'IN_PROGRESS')";
+
+fn read(row: &dyn fairgate_store::Columns) -> Result<AgentView, StoreError> {
+    Ok(AgentView {
+        id: row.text(0)?,
+        kind: row.text(1)?,
+        state: state(&row.text(2)?)?,
+        reports_tokens: row.flag(3)?,
+        token_hint: row.text(4)?,
+        task: row.text_or_null(5)?,
+        last_seen: row.moment_or_null(6)?,
+        created_at: row.moment(7)?,
+    })
+}
+
+fn state(word: &str) -> Result<AgentState, StoreError> {
+    let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
+    AgentState::from_word(word).ok_or_else(unknown)
+}
+
+fn view(tx: &mut dyn Transaction, id: &str) -> Result<Option<AgentView>, StoreError> {
+    tx.first(&format!("{VIEW} WHERE a.id = $1"), &[id.into()], read)
+}
+
+/// All agents, by name.
+pub(crate) fn list(tx: &mut dyn Transaction) -> Result<Vec<AgentView>, StoreError> {
+    tx.list(&format!("{VIEW} ORDER BY a.id"), &[], read)
+}
+
+/// Whose token this is.
+pub(crate) fn of_token(
+    tx: &mut dyn Transaction,
+    token: &str,
+) -> Result<Option<AgentId>, FleetError> {
+    let hash = KeyHash::of(token.as_bytes()).0.to_vec();
+    let sql = "SELECT id, state FROM fleet_agents WHERE hash = $1";
+    let found = tx.first(sql, &[hash.into()], |row| Ok((row.text(0)?, state(&row.text(1)?)?)))?;
+    match found {
+        None => Ok(None),
+        Some((agent, AgentState::Retired)) => {
+            Err(retired(&agent, "is RETIRED: its token opens nothing"))
+        }
+        Some((id, AgentState::Active | AgentState::Paused)) => {
+            Ok(Some(AgentId { id, seed: blake3::derive_key(SEED, token.as_bytes()) }))
+        }
+    }
+}
+
+/// Whose task key this is, while the claim that it was made for is in force. A claim is until it ends or a round takes the
+/// task back.
+pub(crate) fn of_task_key(
+    tx: &mut dyn Transaction,
+    hash: KeyHash,
+) -> Result<Option<TaskKey>, StoreError> {
+    tx.first(
+        "SELECT p.tenant, t.project, t.id, t.epoch, t.agent FROM fleet_tasks t \
+         JOIN fleet_projects p ON p.id = t.project \
+         WHERE t.key_hash = $1 AND t.state IN ('ASSIGNED', 'IN_PROGRESS')",
+        &[hash.0.to_vec().into()],
+        |row| {
+            Ok(TaskKey {
+                tenant: row.text(0)?,
+                project: row.text(1)?,
+                task: row.text(2)?,
+                epoch: row.count(3)?,
+                agent: row.text(4)?,
+            })
+        },
+    )
+}

@@ -1,0 +1,234 @@
+//! Projects: made and changed by people.
+
+use std::collections::BTreeMap;
+
+use fairgate_core::proportional::CreditWeight;
+use fairgate_store::{StoreError, Transaction, Value};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::activity;
+use crate::call::{Call, bump_version, not_found, take_places};
+use crate::error::FleetError;
+use crate::model::{NewProject, ProjectPatch, Weight};
+use crate::state::ProjectStatus;
+use crate::text::{self, invalid, unknown};
+
+/// How many agents may work at once for a project that does not say.
+const CONCURRENCY: u32 = 2;
+/// How many types of agents a project may limit.
+const TYPES_MAX: usize = 64;
+
+/// What people say of a project, as the audit trail shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Settings {
+    tenant: String,
+    status: ProjectStatus,
+    weight: Weight,
+    concurrency: u32,
+    exclusive: bool,
+    agent_max: BTreeMap<String, u32>,
+    budget: Option<u64>,
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), FleetError> {
+        if self.concurrency == 0 {
+            return Err(invalid(
+                "concurrency",
+                "must be at least 1; to stop a project, set its status to PAUSED",
+            ));
+        }
+        if self.agent_max.len() > TYPES_MAX {
+            let problem = format!(
+                "names {} types, and at most {TYPES_MAX} are allowed",
+                self.agent_max.len()
+            );
+            return Err(invalid("agent_max", problem));
+        }
+        for kind in self.agent_max.keys() {
+            text::name(&format!("agent_max.{}", text::cut(kind, 80)), kind, text::NAME_MAX)?;
+        }
+        self.budget.map_or(Ok(0), |budget| text::tokens("budget", budget, text::BUDGET_MAX))?;
+        Ok(())
+    }
+
+    fn json(&self) -> Json {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// `status`, `weight`, `concurrency`, `exclusive`, `agent_max` and `budget`.
+    fn values(&self) -> Vec<Value> {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let agent_max = serde_json::to_string(&self.agent_max).unwrap_or_default();
+        vec![
+            self.status.word().into(),
+            signed(self.weight.0.thousandths()).into(),
+            self.concurrency.into(),
+            self.exclusive.into(),
+            agent_max.into(),
+            self.budget.map(signed).into(),
+        ]
+    }
+}
+
+pub(crate) fn add(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    project: NewProject,
+) -> Result<(), FleetError> {
+    let NewProject { id, tenant, weight, concurrency, exclusive, agent_max, budget } = project;
+    text::name("id", &id, text::NAME_MAX)?;
+    let settings = Settings {
+        tenant,
+        status: ProjectStatus::Active,
+        weight: weight.unwrap_or(Weight(CreditWeight::ONE)),
+        concurrency: concurrency.unwrap_or(CONCURRENCY),
+        exclusive,
+        agent_max,
+        budget,
+    };
+    settings.check()?;
+    let tenant = settings.tenant.as_str();
+    let has = "SELECT 1 FROM tenants WHERE name = $1";
+    if tx.first(has, &[tenant.into()], |_| Ok(()))?.is_none() {
+        return Err(unknown("tenant", format!("there is no tenant {:?}", text::cut(tenant, 80))));
+    }
+    if exists(tx, &id)? {
+        return Err(FleetError::Exists { what: "project", id });
+    }
+    let made = take_places(tx, 1)?;
+    let now = call.now;
+    let mut values: Vec<Value> = vec![
+        id.as_str().into(),
+        tenant.into(),
+        made.into(),
+        false.into(),
+        0_i64.into(),
+        now.into(),
+        call.window().bucket(now).into(),
+    ];
+    values.extend(settings.values());
+    tx.run(
+        "INSERT INTO fleet_projects (id, tenant, made, busy, baseline, baseline_at, created_at, window_bucket, \
+         window_tokens, window_oldest, window_completed, status, weight, concurrency, exclusive, agent_max, budget) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $5, $5, $5, $8, $9, $10, $11, $12, $13)",
+        &values,
+    )?;
+    call.audit(tx, "project.add", &id, None, Some(&settings.json()))?;
+    bump_version(tx)?;
+    Ok(())
+}
+
+pub(crate) fn patch(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    id: &str,
+    patch: ProjectPatch,
+) -> Result<(), FleetError> {
+    let before = settings(tx, id)?.ok_or_else(|| not_found("project", id))?;
+    let ProjectPatch { status, weight, concurrency, exclusive, agent_max, budget } = patch;
+    let after = Settings {
+        tenant: before.tenant.clone(),
+        status: status.unwrap_or(before.status),
+        weight: weight.unwrap_or(before.weight),
+        concurrency: concurrency.unwrap_or(before.concurrency),
+        exclusive: exclusive.unwrap_or(before.exclusive),
+        agent_max: agent_max.unwrap_or_else(|| before.agent_max.clone()),
+        budget: budget.unwrap_or(before.budget),
+    };
+    after.check()?;
+    if after == before {
+        return Ok(());
+    }
+    if after.status == ProjectStatus::Archived && before.status != after.status {
+        check_unheld(tx, id)?;
+    }
+    let mut values = after.values();
+    values.push(id.into());
+    tx.run(
+        "UPDATE fleet_projects SET status = $1, weight = $2, concurrency = $3, exclusive = $4, agent_max = $5, \
+         budget = $6 WHERE id = $7",
+        &values,
+    )?;
+    call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
+    activity::note(tx, call.window(), &[id], call.now)?;
+    bump_version(tx)?;
+    Ok(())
+}
+
+/// A project is archived when nobody works for it.
+fn check_unheld(tx: &mut dyn Transaction, id: &str) -> Result<(), FleetError> {
+    let running = tx.first(
+        "SELECT COUNT(*) FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND project = $1",
+        &[id.into()],
+        |row| row.count(0),
+    )?;
+    match running.unwrap_or(0) {
+        0 => Ok(()),
+        running => {
+            let by = format!(
+                "agents work on {running} of its tasks; set its status to PAUSED and wait for them, or cancel them"
+            );
+            Err(FleetError::InUse { what: "project", id: id.to_owned(), by })
+        }
+    }
+}
+
+fn exists(tx: &mut dyn Transaction, id: &str) -> Result<bool, StoreError> {
+    let found = tx.first("SELECT 1 FROM fleet_projects WHERE id = $1", &[id.into()], |_| Ok(()))?;
+    Ok(found.is_some())
+}
+
+fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<Settings>, StoreError> {
+    let sql = "SELECT tenant, status, weight, concurrency, exclusive, agent_max, budget FROM fleet_projects \
+               WHERE id = $1";
+    tx.first(sql, &[id.into()], |row| {
+        let wrong = |what: &str| StoreError::Database(format!("project {id:?}: its {what}"));
+        let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(|| wrong("status"))?;
+        let weight = CreditWeight::from_thousandths(row.count(2)?).map_err(|_| wrong("weight"))?;
+        let agent_max = serde_json::from_str(&row.text(5)?).map_err(|_| wrong("agent_max"))?;
+        Ok(Settings {
+            tenant: row.text(0)?,
+            status,
+            weight: Weight(weight),
+            concurrency: u32::try_from(row.int(3)?).map_err(|_| wrong("concurrency"))?,
+            exclusive: row.flag(4)?,
+            agent_max,
+            budget: row.count_or_null(6)?,
+        })
+    })
+}
+
+/// What adding tasks and workspaces must know of a project.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) tenant: String,
+    pub(crate) status: ProjectStatus,
+    pub(crate) learned: Option<u64>,
+}
+
+/// Checks that a project may get something new; `field` names it.
+pub(crate) fn open_to_more(
+    field: String,
+    id: &str,
+    known: Option<&Known>,
+) -> Result<(), FleetError> {
+    match known.map(|known| known.status) {
+        None => Err(unknown(field, format!("there is no project {:?}", text::cut(id, 80)))),
+        Some(ProjectStatus::Archived) => {
+            Err(FleetError::Archived { field, project: id.to_owned() })
+        }
+        Some(ProjectStatus::Active | ProjectStatus::Paused) => Ok(()),
+    }
+}
+
+/// A project, where it is there.
+pub(crate) fn known(tx: &mut dyn Transaction, id: &str) -> Result<Option<Known>, StoreError> {
+    let sql = "SELECT tenant, status, learned FROM fleet_projects WHERE id = $1";
+    tx.first(sql, &[id.into()], |row| {
+        let unknown = || StoreError::Database(format!("project {id:?} is in an unknown status"));
+        let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(unknown)?;
+        Ok(Known { tenant: row.text(0)?, status, learned: row.count_or_null(2)? })
+    })
+}

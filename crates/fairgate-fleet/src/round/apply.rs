@@ -1,0 +1,215 @@
+//! What was decided becomes true: claims with their epochs, keys, leases and workspaces.
+
+use std::collections::HashMap;
+
+use fairgate_money::UnixMicros;
+use fairgate_store::{StoreError, Transaction};
+use serde_json::json;
+
+use super::load::HeldTask;
+use super::scene::ReadyTask;
+use super::{AgentRow, Asker, Rules};
+use crate::history::{self, Step};
+use crate::model::Claim;
+use crate::state::TaskState;
+use crate::{json_rows, keys};
+
+/// A task that an agent has from now on, or has still.
+#[derive(Debug)]
+pub(super) struct Grant {
+    /// The agent's place among those who ask.
+    place: usize,
+    agent: String,
+    task: String,
+    epoch: u64,
+    /// None for agents that report what they use.
+    key: Option<String>,
+    reserved: u64,
+    workspace: Option<String>,
+}
+
+impl Grant {
+    /// A task that starts.
+    pub(super) fn new(
+        place: usize,
+        asker: &Asker,
+        task: &ReadyTask,
+        workspace: Option<String>,
+        agents: &HashMap<String, AgentRow>,
+    ) -> Self {
+        let grant = Self::of(place, asker, &task.id, task.epoch + 1, agents);
+        Self { reserved: task.estimate, workspace, ..grant }
+    }
+
+    /// A task that the agent has already.
+    pub(super) fn again(
+        place: usize,
+        asker: &Asker,
+        task: &HeldTask,
+        agents: &HashMap<String, AgentRow>,
+    ) -> Self {
+        Self::of(place, asker, &task.id, task.epoch, agents)
+    }
+
+    fn of(
+        place: usize,
+        asker: &Asker,
+        task: &str,
+        epoch: u64,
+        agents: &HashMap<String, AgentRow>,
+    ) -> Self {
+        let reports = agents.get(&asker.agent).is_some_and(|agent| agent.reports);
+        Self {
+            place,
+            agent: asker.agent.clone(),
+            task: task.to_owned(),
+            epoch,
+            key: (!reports).then(|| keys::task_key(&asker.seed, task, epoch)),
+            reserved: 0,
+            workspace: None,
+        }
+    }
+
+    /// The hash of its key, in hexadecimal digits.
+    fn key_hash(&self) -> Option<String> {
+        let hash = keys::hash_of(self.key.as_deref()?);
+        Some(hash.0.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// Renews the leases of agents that ask for what they have. Their keys may be new ones, as their tokens may be.
+pub(super) fn renew(
+    tx: &mut dyn Transaction,
+    rules: &Rules,
+    grants: &[Grant],
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    if grants.is_empty() {
+        return Ok(());
+    }
+    let database = tx.database();
+    let rows = grants.iter().map(|it| json!([it.task, it.key_hash()]));
+    let table = json_rows::table(database, 2, &["TEXT", "TEXT"]);
+    let hash = json_rows::unhex(database, "v.column2");
+    let sql = format!(
+        "UPDATE fleet_tasks SET lease_until = $1, key_hash = {hash} FROM {table} AS v WHERE id = v.column1"
+    );
+    tx.run(&sql, &[rules.lease_end(now).into(), json_rows::value(rows)])?;
+    Ok(())
+}
+
+/// Gives tasks to their agents.
+pub(super) fn start(
+    tx: &mut dyn Transaction,
+    rules: &Rules,
+    grants: &[Grant],
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    if grants.is_empty() {
+        return Ok(());
+    }
+    claim(tx, rules, grants, now)?;
+    lock_workspaces(tx, grants)?;
+    let reasons: Vec<_> = grants.iter().map(|it| format!("given to agent {}", it.agent)).collect();
+    let steps: Vec<_> = (grants.iter().zip(&reasons))
+        .map(|(grant, reason)| Step {
+            task: &grant.task,
+            from: TaskState::Ready,
+            to: TaskState::Assigned,
+            epoch: grant.epoch,
+            reason: Some(reason),
+        })
+        .collect();
+    history::add(tx, "fleet", now, &steps)
+}
+
+fn claim(
+    tx: &mut dyn Transaction,
+    rules: &Rules,
+    grants: &[Grant],
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    let database = tx.database();
+    let rows = grants.iter().map(|it| {
+        let reserved = i64::try_from(it.reserved).unwrap_or(i64::MAX);
+        json!([it.task, it.epoch, it.agent, it.key_hash(), reserved, it.workspace])
+    });
+    let types = ["TEXT", "BIGINT", "TEXT", "TEXT", "BIGINT", "TEXT"];
+    let table = json_rows::table(database, 3, &types);
+    let hash = json_rows::unhex(database, "v.column4");
+    let sql = format!(
+        "UPDATE fleet_tasks SET state = 'ASSIGNED', reason = NULL, claimed_at = $1, lease_until = $2, \
+         epoch = v.column2, agent = v.column3, key_hash = {hash}, reserved = v.column5, \
+         in_workspace = v.column6, used_before = used_before + used, used = 0, resume_after = NULL, \
+         progress = NULL FROM {table} AS v WHERE id = v.column1 AND epoch = v.column2 - 1"
+    );
+    let values = [now.into(), rules.lease_end(now).into(), json_rows::value(rows)];
+    all(tx.run(&sql, &values)?, grants.len(), "tasks")
+}
+
+fn lock_workspaces(tx: &mut dyn Transaction, grants: &[Grant]) -> Result<(), StoreError> {
+    let locks =
+        grants.iter().filter_map(|it| Some(json!([it.workspace.as_ref()?, it.task, it.agent])));
+    let locks: Vec<_> = locks.collect();
+    if locks.is_empty() {
+        return Ok(());
+    }
+    let table = json_rows::table(tx.database(), 1, &["TEXT", "TEXT", "TEXT"]);
+    let sql = format!(
+        "UPDATE fleet_workspaces SET task = v.column2, agent = v.column3 FROM {table} AS v \
+         WHERE id = v.column1 AND task IS NULL"
+    );
+    let count = locks.len();
+    all(tx.run(&sql, &[json_rows::value(locks)])?, count, "workspaces")
+}
+
+/// What was decided must be true of every row, or of none.
+fn all(changed: u64, wanted: usize, what: &str) -> Result<(), StoreError> {
+    if changed == wanted as u64 {
+        return Ok(());
+    }
+    Err(StoreError::Database(format!("{changed} of {wanted} {what} could be taken in a round")))
+}
+
+/// What the agents are told, each with its place among those who ask.
+pub(super) fn claims(
+    tx: &mut dyn Transaction,
+    rules: &Rules,
+    grants: &[Grant],
+) -> Result<Vec<(usize, Claim)>, StoreError> {
+    if grants.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tasks = json_rows::texts(tx.database(), 1);
+    let sql = format!(
+        "SELECT t.id, t.project, p.tenant, t.epoch, t.title, t.prompt, t.question, t.answer, t.in_workspace, \
+         w.path, t.reserved, t.lease_until FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project \
+         LEFT JOIN fleet_workspaces w ON w.id = t.in_workspace WHERE t.id IN {tasks}"
+    );
+    let by_task: HashMap<&str, &Grant> = grants.iter().map(|it| (it.task.as_str(), it)).collect();
+    let mut claims = Vec::new();
+    let names = json_rows::names(grants.iter().map(|it| it.task.as_str()));
+    tx.each(&sql, &[names], &mut |row| {
+        let task = row.text(0)?;
+        let Some(grant) = by_task.get(task.as_str()) else { return Ok(()) };
+        let claim = Claim {
+            project: row.text(1)?,
+            tenant: row.text(2)?,
+            epoch: row.count(3)?,
+            title: row.text(4)?,
+            prompt: row.text(5)?,
+            question: row.text_or_null(6)?,
+            answer: row.text_or_null(7)?,
+            workspace: row.text_or_null(8)?,
+            workspace_path: row.text_or_null(9)?,
+            reserved: row.count(10)?,
+            key: grant.key.clone(),
+            lease_until: row.moment(11)?,
+            heartbeat_s: rules.heartbeat_s(),
+            task,
+        };
+        claims.push((grant.place, claim));
+        Ok(())
+    })?;
+    Ok(claims)
+}

@@ -1,0 +1,526 @@
+//! Rounds on a database in memory: the published cases, the holes that strict mode closes, and what the fleet adds to them.
+
+#![allow(clippy::unwrap_used)]
+
+use fairgate_core::proportional::schedule;
+
+use super::*;
+use crate::testing::{START, World, claim_of};
+
+/// How often each word is there.
+fn count(given: &[String], prefix: &str) -> usize {
+    given.iter().filter(|task| task.starts_with(prefix)).count()
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("a{number}")).collect()
+}
+
+fn borrowed(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+// The published cases.
+
+#[tokio::test]
+async fn whoever_is_below_its_share_goes_first() {
+    let mut w = World::new().await;
+    w.project("p1", |p| (p.weight, p.used) = (3_000, 60_000)).await;
+    w.project("p2", |p| p.used = 40_000).await;
+    w.tasks("p1", 1).await;
+    w.tasks("p2", 1).await;
+    w.agents(1).await;
+    assert_eq!(w.given(&["a0"]).await, ["p1-0"]);
+}
+
+#[tokio::test]
+async fn the_guarantee_is_a_setting() {
+    for (is_guaranteed, expected) in [(true, "p2-0"), (false, "p1-0")] {
+        let mut w = World::new().await;
+        w.options.min_task_guarantee = is_guaranteed;
+        w.project("p1", |p| (p.weight, p.used, p.completed) = (98_000, 10_000, 1)).await;
+        w.project("p2", |_| {}).await;
+        w.project("x", |p| (p.used, p.completed) = (90_000, 3)).await;
+        for project in ["p1", "p2", "x"] {
+            w.tasks(project, 1).await;
+        }
+        w.agents(1).await;
+        assert_eq!(w.given(&["a0"]).await, [expected]);
+    }
+}
+
+#[tokio::test]
+async fn a_full_project_gets_nobody() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 1).await;
+    w.tasks("p", 2).await;
+    w.agents(2).await;
+    assert_eq!(w.given(&["a0"]).await, ["p-0"]);
+    assert_eq!(w.given(&["a1"]).await, ["-"]);
+}
+
+#[tokio::test]
+async fn the_lower_priority_goes_first() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.task("late", "p", |t| t.priority = 200).await;
+    w.task("early", "p", |t| t.priority = 10).await;
+    w.agents(1).await;
+    assert_eq!(w.given(&["a0"]).await, ["early"]);
+}
+
+#[tokio::test]
+async fn a_paused_project_gets_nobody() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.status = "PAUSED").await;
+    w.tasks("p", 1).await;
+    w.agents(1).await;
+    assert_eq!(w.given(&["a0"]).await, ["-"]);
+}
+
+#[tokio::test]
+async fn the_budget_of_all_holds() {
+    for (used, estimate, expected) in [(100_000, 1, "-"), (99_999, 1, "p-0"), (99_999, 2, "-")] {
+        let mut w = World::new().await;
+        w.options.budget = Some(100_000);
+        w.options.default_estimate = estimate;
+        w.project("p", |_| {}).await;
+        // What others used counts, whether they take part or not.
+        w.project("gone", |p| (p.status, p.used) = ("ARCHIVED", used)).await;
+        w.tasks("p", 1).await;
+        w.agents(1).await;
+        assert_eq!(w.given(&["a0"]).await, [expected], "{used} {estimate}");
+    }
+}
+
+#[tokio::test]
+async fn a_projects_budget_holds() {
+    let mut w = World::new().await;
+    w.project("p", |p| (p.budget, p.used) = (Some(50_000), 50_000)).await;
+    w.project("q", |p| (p.budget, p.used) = (Some(50_000), 49_900)).await;
+    w.tasks("p", 1).await;
+    w.tasks("q", 2).await;
+    w.agents(2).await;
+    assert_eq!(w.given(&["a0", "a1"]).await, ["q-0", "-"]);
+}
+
+#[tokio::test]
+async fn a_project_without_a_free_workspace_gets_nobody() {
+    let mut w = World::new().await;
+    w.project("p1", |p| p.weight = 9_000).await;
+    w.project("p2", |_| {}).await;
+    w.tasks("p1", 1).await;
+    w.tasks("p2", 2).await;
+    w.workspace("w1", "p1", Some("somebody's")).await;
+    w.workspace("w2", "p2", None).await;
+    w.agents(2).await;
+    assert_eq!(w.given(&["a0", "a1"]).await, ["p2-0", "-"]);
+}
+
+#[tokio::test]
+async fn a_task_whose_workspace_is_taken_is_passed_over() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 9).await;
+    w.workspace("w1", "p", Some("somebody's")).await;
+    w.workspace("w2", "p", None).await;
+    w.workspace("w3", "p", None).await;
+    w.task("needs-w1", "p", |t| t.workspace = Some("w1")).await;
+    w.task("any", "p", |_| {}).await;
+    w.task("needs-w2", "p", |t| t.workspace = Some("w2")).await;
+    w.task("too", "p", |t| t.workspace = Some("w2")).await;
+    w.agents(4).await;
+    assert_eq!(w.given(&["a0", "a1", "a2"]).await, ["any", "needs-w2", "-"]);
+    let locks = w.rows("SELECT id, task, agent FROM fleet_workspaces ORDER BY id", 3).await;
+    assert_eq!(
+        locks,
+        ["w1 somebody's -", "w2 needs-w2 a1", "w3 any a0"],
+        "any took the one nobody needs"
+    );
+}
+
+// The holes.
+
+#[tokio::test]
+async fn what_is_given_in_a_round_is_charged() {
+    let mut w = World::new().await;
+    w.project("p", |p| (p.used, p.concurrency) = (1_000, 10)).await;
+    w.project("q", |p| (p.used, p.concurrency) = (1_001, 10)).await;
+    w.tasks("p", 10).await;
+    w.tasks("q", 10).await;
+    w.agents(10).await;
+    let given = w.given(&borrowed(&names(10))).await;
+    assert_eq!((count(&given, "p-"), count(&given, "q-")), (5, 5), "{given:?}");
+}
+
+#[tokio::test]
+async fn running_work_is_charged() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 10).await;
+    w.project("q", |p| p.concurrency = 10).await;
+    w.task("p-big", "p", |t| t.estimate = Some(1_000)).await;
+    w.tasks("p", 10).await;
+    w.tasks("q", 10).await;
+    w.agents(6).await;
+    // One agent at a time: nothing has ended, and still q goes first until it is level.
+    let mut given = Vec::new();
+    for agent in names(6) {
+        given.extend(w.given(&[&agent]).await);
+    }
+    assert_eq!(given, ["p-big", "q-0", "q-1", "q-2", "q-3", "q-4"]);
+}
+
+#[tokio::test]
+async fn an_idle_project_does_not_swell_the_denominator() {
+    let mut w = World::new().await;
+    w.project("idle", |p| p.used = 1_000_000).await;
+    w.project("p", |p| (p.weight, p.concurrency) = (3_000, 100)).await;
+    w.project("q", |p| p.concurrency = 100).await;
+    w.tasks("p", 20).await;
+    w.tasks("q", 20).await;
+    w.agents(8).await;
+    let given = w.given(&borrowed(&names(8))).await;
+    assert_eq!((count(&given, "p-"), count(&given, "q-")), (6, 2), "{given:?}");
+}
+
+#[tokio::test]
+async fn a_project_back_from_idle_joins_the_others() {
+    let mut w = World::new().await;
+    w.project("steady", |p| (p.used, p.concurrency) = (100_000, 100)).await;
+    w.project("back", |p| (p.busy, p.concurrency) = (false, 100)).await;
+    w.tasks("steady", 20).await;
+    for number in 0..20 {
+        let until = Some(START.0 + 1_000_000);
+        let set = |t: &mut crate::testing::Task| (t.state, t.resume_after) = ("PAUSED", until);
+        w.task(&format!("back-{number}"), "back", set).await;
+    }
+    w.agents(8).await;
+    w.pass(1);
+    let given = w.given(&borrowed(&names(8))).await;
+    assert_eq!((count(&given, "steady-"), count(&given, "back-")), (4, 4), "{given:?}");
+}
+
+#[tokio::test]
+async fn budgets_do_not_overshoot() {
+    let mut w = World::new().await;
+    w.options.budget = Some(1_000_000);
+    w.options.default_estimate = 200_000;
+    w.project("p", |p| (p.used, p.concurrency) = (399_999, 100)).await;
+    w.tasks("p", 10).await;
+    w.agents(10).await;
+    let given = w.given(&borrowed(&names(10))).await;
+    assert_eq!(count(&given, "p-"), 3);
+    let given = w.given(&["a4", "a5"]).await;
+    assert_eq!(count(&given, "p-"), 0, "what runs is reserved");
+}
+
+#[tokio::test]
+async fn a_workspace_is_given_once() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 100).await;
+    w.tasks("p", 5).await;
+    w.workspace("w", "p", None).await;
+    w.agents(5).await;
+    assert_eq!(w.given(&borrowed(&names(5))).await, ["p-0", "-", "-", "-", "-"]);
+}
+
+#[tokio::test]
+async fn tasks_go_in_the_order_in_which_they_were_made() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 100).await;
+    w.task("t-2", "p", |_| {}).await;
+    w.task("t-10", "p", |_| {}).await;
+    w.agents(2).await;
+    assert_eq!(w.given(&["a0", "a1"]).await, ["t-2", "t-10"]);
+}
+
+// What the fleet adds.
+
+#[tokio::test]
+async fn a_task_waits_for_its_agent_and_then_for_anyone() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 9).await;
+    w.task("mine", "p", |t| t.affinity = Some("a1")).await;
+    w.task("any", "p", |_| {}).await;
+    w.agents(4).await;
+    assert_eq!(w.given(&["a0", "a2"]).await, ["any", "-"]);
+    w.run("UPDATE fleet_tasks SET state = 'COMPLETED', lease_until = NULL WHERE id = 'any'", &[])
+        .await;
+    let due = w.round(&["a2"]).await.due;
+    assert_eq!(due.map(|due| due.0), Some(START.0 + 120_000_000));
+    w.pass(119);
+    assert_eq!(w.given(&["a2"]).await, ["-"]);
+    w.pass(1);
+    assert_eq!(w.given(&["a2"]).await, ["mine"]);
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_an_agent_goes_to_it() {
+    let mut w = World::new().await;
+    w.project("p", |p| p.concurrency = 9).await;
+    w.task("mine", "p", |t| t.affinity = Some("a1")).await;
+    w.task("any", "p", |_| {}).await;
+    w.agents(3).await;
+    assert_eq!(w.given(&["a0", "a1", "a2"]).await, ["any", "mine", "-"]);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_an_agent_that_is_gone() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.task("its", "p", |t| t.affinity = Some("a1")).await;
+    w.agents(2).await;
+    w.run("UPDATE fleet_agents SET state = 'RETIRED' WHERE id = 'a1'", &[]).await;
+    assert_eq!(w.given(&["a0"]).await, ["its"]);
+}
+
+#[tokio::test]
+async fn a_types_maximum_holds() {
+    let mut w = World::new().await;
+    w.project("p", |p| (p.concurrency, p.agent_max) = (9, r#"{"big":1}"#)).await;
+    w.tasks("p", 9).await;
+    for (agent, kind) in
+        [("b1", "big"), ("b2", "big"), ("s1", "small"), ("b3", "big"), ("s2", "small")]
+    {
+        w.agent(agent, kind).await;
+    }
+    let given = w.given(&["b1", "b2", "s1", "b3", "s2"]).await;
+    assert_eq!(given, ["p-0", "-", "p-1", "-", "p-2"]);
+    assert_eq!(w.given(&["b2"]).await, ["-"]);
+}
+
+#[tokio::test]
+async fn an_exclusive_project_has_one_agent() {
+    let mut w = World::new().await;
+    w.project("p", |p| (p.concurrency, p.exclusive) = (9, true)).await;
+    w.tasks("p", 3).await;
+    w.agents(3).await;
+    assert_eq!(w.given(&["a0", "a1", "a2"]).await, ["p-0", "-", "-"]);
+}
+
+#[tokio::test]
+async fn a_claim_has_an_epoch_a_lease_a_reservation_and_a_key() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.task("t", "p", |t| t.estimate = Some(777)).await;
+    w.workspace("w", "p", None).await;
+    w.agents(1).await;
+    let outcome = w.round(&["a0"]).await;
+    let claim = claim_of(outcome.replies[0].as_ref()).unwrap();
+    assert_eq!((claim.epoch, claim.reserved, claim.heartbeat_s), (1, 777, 20));
+    assert_eq!(claim.lease_until.0, START.0 + 60_000_000);
+    assert_eq!(
+        (claim.workspace.as_deref(), claim.workspace_path.as_deref()),
+        (Some("w"), Some("/w"))
+    );
+    assert_eq!((claim.tenant.as_str(), claim.prompt.as_str()), ("acme", "a prompt"));
+    assert!(claim.key.as_ref().is_some_and(|key| key.starts_with("fgt-")));
+    let row = w.rows("SELECT state, agent, in_workspace FROM fleet_tasks", 3).await;
+    assert_eq!(row, ["ASSIGNED a0 w"]);
+    let steps = w.rows("SELECT from_state, to_state, actor FROM fleet_history", 3).await;
+    assert_eq!(steps, ["READY ASSIGNED fleet"]);
+    assert_eq!(outcome.version, 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_again_is_given_the_same_task() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.tasks("p", 2).await;
+    w.agents(1).await;
+    let first = w.round(&["a0"]).await;
+    w.pass(50);
+    let second = w.round(&["a0"]).await;
+    let [first, second] = [&first, &second].map(|it| claim_of(it.replies[0].as_ref()).unwrap());
+    assert_eq!((&first.task, first.epoch, &first.key), (&second.task, second.epoch, &second.key));
+    assert_eq!(second.lease_until.0, first.lease_until.0 + 50_000_000);
+}
+
+#[tokio::test]
+async fn an_agent_that_may_not_is_told_so() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.tasks("p", 2).await;
+    w.agents(2).await;
+    w.run("UPDATE fleet_agents SET state = 'PAUSED' WHERE id = 'a0'", &[]).await;
+    let outcome = w.round(&["a0", "nobody", "a1"]).await;
+    let why = |place: usize| match &outcome.replies[place] {
+        Some(Reply::Refused { why, .. }) => why.clone(),
+        other => format!("{other:?}"),
+    };
+    assert_eq!((why(0).as_str(), why(1).as_str()), ("is PAUSED", "is not there any more"));
+    assert!(claim_of(outcome.replies[2].as_ref()).is_some());
+}
+
+#[tokio::test]
+async fn a_lease_that_runs_out_gives_the_task_back() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.tasks("p", 1).await;
+    w.workspace("w", "p", None).await;
+    w.agents(2).await;
+    w.given(&["a0"]).await;
+    w.pass(59);
+    assert_eq!(w.given(&["a1"]).await, ["-"]);
+    w.pass(1);
+    // It never began: no failure, and the next agent has it at once, as another claim.
+    let outcome = w.round(&["a1"]).await;
+    let claim = claim_of(outcome.replies[0].as_ref()).unwrap();
+    assert_eq!((claim.epoch, claim.workspace.as_deref()), (2, Some("w")));
+    assert_eq!(w.rows("SELECT agent FROM fleet_tasks WHERE retries = 0", 1).await, ["a1"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_at_work_costs_a_retry() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    w.task("t", "p", |t| t.retries = 2).await;
+    w.workspace("w", "p", None).await;
+    w.agents(1).await;
+    let dies = async |w: &mut World| {
+        assert_eq!(w.given(&["a0"]).await, ["t"]);
+        w.run("UPDATE fleet_tasks SET state = 'IN_PROGRESS', used = 5", &[]).await;
+        w.pass(60);
+        w.round(&[]).await.due.map(|due| due.0 - w.now.0)
+    };
+    let due = dies(&mut w).await;
+    assert_eq!(w.task_state("t").await, "PAUSED");
+    assert_eq!(due, Some(240_000_000), "60 s · 2²");
+    assert_eq!(w.rows("SELECT id FROM fleet_workspaces WHERE task IS NULL", 1).await, ["w"]);
+    let kept =
+        "SELECT id FROM fleet_tasks WHERE used_before = 5 AND reserved = 0 AND key_hash IS NULL";
+    assert_eq!(w.rows(kept, 1).await, ["t"]);
+    w.pass(240);
+    dies(&mut w).await;
+    assert_eq!(w.task_state("t").await, "BLOCKED");
+    assert_eq!(w.given(&["a0"]).await, ["-"]);
+}
+
+#[tokio::test]
+async fn a_pause_ends_by_itself() {
+    let mut w = World::new().await;
+    w.project("p", |_| {}).await;
+    let until = Some(START.0 + 5_000_000);
+    w.task("t", "p", |t| (t.state, t.resume_after) = ("PAUSED", until)).await;
+    w.task("u", "p", |t| (t.state, t.resume_after, t.open_needs) = ("PAUSED", until, 1)).await;
+    w.agents(2).await;
+    let outcome = w.round(&["a0"]).await;
+    assert_eq!(outcome.due.map(|due| due.0), until);
+    assert_eq!(w.given(&["a0"]).await, ["-"]);
+    w.pass(5);
+    assert_eq!(w.given(&["a0", "a1"]).await, ["t", "-"]);
+    assert_eq!(w.task_state("u").await, "DEFINED", "it still needs another task");
+}
+
+#[tokio::test]
+async fn tasks_in_each_others_way_are_no_end() {
+    let mut w = World::new().await;
+    w.project("p", |p| (p.concurrency, p.budget) = (3, Some(1_000))).await;
+    // More than are loaded at first, and all but the first cannot start beside it.
+    for number in 0..20 {
+        w.task(&format!("w-{number}"), "p", |t| t.workspace = Some("w1")).await;
+    }
+    for number in 0..20 {
+        w.task(&format!("big-{number}"), "p", |t| t.estimate = Some(901)).await;
+    }
+    w.task("last", "p", |_| {}).await;
+    for workspace in ["w1", "w2", "w3"] {
+        w.workspace(workspace, "p", None).await;
+    }
+    w.agents(3).await;
+    assert_eq!(w.given(&["a0", "a1", "a2"]).await, ["w-0", "last", "-"]);
+}
+
+#[tokio::test]
+async fn every_call_is_what_the_scheduler_decides_on_its_snapshot() {
+    let mut w = World::new().await;
+    w.options.budget = Some(10_000);
+    w.project("p", |p| (p.concurrency, p.agent_max) = (9, r#"{"big":1}"#)).await;
+    w.project("q", |p| (p.concurrency, p.weight) = (9, 2_500)).await;
+    w.tasks("p", 5).await;
+    w.tasks("q", 5).await;
+    w.task("mine", "q", |t| t.affinity = Some("a1")).await;
+    w.workspace("w", "p", None).await;
+    w.agents(4).await;
+    w.agent("b", "big").await;
+    let calls = w.round(&["a0", "b", "a1", "a2"]).await.calls;
+    assert_eq!(calls.len(), 4);
+    for call in &calls {
+        assert_eq!(schedule(&call.snapshot), call.assignments);
+    }
+}
+
+#[tokio::test]
+async fn the_number_of_statements_is_constant() {
+    let mut counts = Vec::new();
+    for size in [1_usize, 3, 40] {
+        let mut w = World::new().await;
+        for project in 0..size {
+            let id = format!("p{project}");
+            w.project(&id, |p| p.concurrency = 100).await;
+            w.tasks(&id, size * 2).await;
+            w.task(&format!("{id}-paused"), &id, |t| {
+                (t.state, t.resume_after) = ("PAUSED", Some(START.0));
+            })
+            .await;
+            w.workspace(&format!("w{project}"), &id, None).await;
+        }
+        w.agents(size * 2).await;
+        let names = names(size * 2);
+        // Once with nothing to end but pauses, and once with leases to end and tasks to give.
+        let first = w.counted_round(&borrowed(&names[..size])).await.1;
+        w.pass(61);
+        let second = w.counted_round(&borrowed(&names)).await.1;
+        let nothing = w.counted_round(&[]).await.1;
+        counts.push((first, second, nothing));
+    }
+    assert_eq!(counts[0], counts[1]);
+    assert_eq!(counts[1], counts[2]);
+    assert!(counts[0].1 <= 24, "{counts:?}");
+    assert_eq!(counts[0].2, 5, "when nobody waits and nothing ends");
+}
+
+/// How much this process has worked, in nanoseconds.
+fn worked_ns() -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let of = |thread: std::path::PathBuf| {
+        let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+        text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0)
+    };
+    threads.map(|thread| of(thread.unwrap().path())).sum()
+}
+
+/// How much work a round for 200 agents is at least, in a database file, and how long it takes at least, in microseconds.
+async fn round_us(projects: i64) -> (u64, u128) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
+    let w = World::at(&url, crate::fleet::FleetOptions::default()).await;
+    w.fill(projects, 20_000, 200).await;
+    let names = names(200);
+    let mut works = Vec::new();
+    let mut times = Vec::new();
+    for _ in 0..25 {
+        let (before, begun) = (worked_ns(), std::time::Instant::now());
+        let given = w.given(&borrowed(&names)).await;
+        times.push(begun.elapsed().as_micros());
+        works.push((worked_ns() - before) / 1_000);
+        assert_eq!(count(&given, "t"), 200);
+        w.run(
+            "UPDATE fleet_tasks SET state = 'READY', lease_until = NULL, reserved = 0 WHERE state = 'ASSIGNED'",
+            &[],
+        )
+        .await;
+        w.run("UPDATE fleet_workspaces SET task = NULL", &[]).await;
+    }
+    // What else the machine does only ever adds to it.
+    (works.into_iter().min().unwrap(), times.into_iter().min().unwrap())
+}
+
+#[tokio::test]
+#[ignore = "measures: run it alone, with --release"]
+async fn a_large_round_is_fast() {
+    let [few, many] = [round_us(50).await, round_us(500).await];
+    println!(
+        "a round for 200 agents (work, time in µs): {few:?} with 50 projects, {many:?} with 500"
+    );
+    assert!(many.0 < 20_000 && many.0 <= 3 * few.0, "{few:?} {many:?}");
+}

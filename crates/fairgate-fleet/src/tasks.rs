@@ -1,0 +1,324 @@
+//! Tasks as people see them: lists, one with all that is known of it, and changes of one that nobody holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairgate_store::{Columns, StoreError, Transaction, Value};
+use serde_json::{Map, Value as Json};
+
+use crate::add::{PROMPT_MAX, TITLE_MAX, check_retries};
+use crate::call::{Call, bump_version, not_found};
+use crate::error::FleetError;
+use crate::history;
+use crate::model::{TaskLine, TaskPatch, TaskQuery, TaskView};
+use crate::rows;
+use crate::state::TaskState;
+use crate::text;
+
+/// How many tasks a list has where nobody says, and at most.
+const LIST: (u32, u32) = (100, 1_001);
+
+/// The columns of a line, of a task `t` and its project `p`.
+pub(crate) const LINE: &str = "t.id, t.project, t.title, t.state, t.reason, t.priority, t.agent, t.estimate, p.learned, \
+    t.used, t.used_before, t.retries, t.retries_max, t.resume_after, t.created_at, t.ended_at";
+/// How many columns that is.
+const LINE_COLUMNS: usize = 16;
+/// Where they come from.
+pub(crate) const FROM: &str = "FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project";
+
+/// A task's line, from the columns of [`LINE`].
+pub(crate) fn line(row: &dyn Columns, default_estimate: u64) -> Result<TaskLine, StoreError> {
+    let small = |column| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
+    let estimate = row.count_or_null(7)?.or(row.count_or_null(8)?);
+    Ok(TaskLine {
+        id: row.text(0)?,
+        project: row.text(1)?,
+        title: row.text(2)?,
+        state: history::state(&row.text(3)?)?,
+        reason: row.text_or_null(4)?,
+        priority: row.int(5)?,
+        agent: row.text_or_null(6)?,
+        estimate: estimate.unwrap_or(default_estimate),
+        used: used(row.int(9)?, row.int(10)?),
+        retries: small(11)?,
+        retries_max: small(12)?,
+        resume_after: row.moment_or_null(13)?,
+        created_at: row.moment(14)?,
+        ended_at: row.moment_or_null(15)?,
+    })
+}
+
+/// What was guessed and taken back may leave one of them below 0.
+fn used(used: i64, before: i64) -> u64 {
+    u64::try_from(used.saturating_add(before)).unwrap_or(0)
+}
+
+pub(crate) fn one_line(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    id: &str,
+) -> Result<TaskLine, FleetError> {
+    let sql = format!("SELECT {LINE} {FROM} WHERE t.id = $1");
+    let found = tx.first(&sql, &[id.into()], |row| line(row, call.options.default_estimate))?;
+    found.ok_or_else(|| not_found("task", id))
+}
+
+pub(crate) fn list(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    query: &TaskQuery,
+) -> Result<Vec<TaskLine>, FleetError> {
+    let mut values: Vec<Value> = Vec::new();
+    let mut conditions: Vec<String> = Vec::new();
+    let mut filter = |condition: &str, value: Value| {
+        values.push(value);
+        conditions.push(format!("{condition} ${}", values.len()));
+    };
+    if let Some(project) = &query.project {
+        let has = "SELECT 1 FROM fleet_projects WHERE id = $1";
+        if tx.first(has, &[project.as_str().into()], |_| Ok(()))?.is_none() {
+            return Err(not_found("project", project));
+        }
+        filter("t.project =", project.as_str().into());
+    }
+    if let Some(tenant) = &query.tenant {
+        filter("p.tenant =", tenant.as_str().into());
+    }
+    if let Some(after) = &query.after {
+        let made = "SELECT made FROM fleet_tasks WHERE id = $1";
+        let made = tx.first(made, &[after.as_str().into()], |row| row.int(0))?;
+        let unknown =
+            || text::unknown("after", format!("there is no task {:?}", text::cut(after, 80)));
+        filter("t.made >", made.ok_or_else(unknown)?.into());
+    }
+    if !query.states.is_empty() {
+        let first = values.len() + 1;
+        conditions.push(format!("t.state IN ({})", rows::list(first, query.states.len())));
+        values.extend(query.states.iter().map(|state| Value::from(state.word())));
+    }
+    let condition = match conditions.is_empty() {
+        true => String::new(),
+        false => format!("WHERE {}", conditions.join(" AND ")),
+    };
+    let limit = if query.limit == 0 { LIST.0 } else { query.limit.min(LIST.1) };
+    values.push(limit.into());
+    let sql = format!("SELECT {LINE} {FROM} {condition} ORDER BY t.made LIMIT ${}", values.len());
+    Ok(tx.list(&sql, &values, |row| line(row, call.options.default_estimate))?)
+}
+
+/// A task as a list shows it.
+pub(crate) fn one(tx: &mut dyn Transaction, call: &Call, id: &str) -> Result<TaskLine, FleetError> {
+    let sql = format!("SELECT {LINE} {FROM} WHERE t.id = $1");
+    let found = tx.first(&sql, &[id.into()], |row| line(row, call.options.default_estimate))?;
+    found.ok_or_else(|| not_found("task", id))
+}
+
+/// The task that an agent holds.
+pub(crate) fn held_by(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    agent: &str,
+) -> Result<Option<TaskLine>, StoreError> {
+    let sql = format!(
+        "SELECT {LINE} {FROM} WHERE t.agent = $1 AND t.state IN ('ASSIGNED', 'IN_PROGRESS')"
+    );
+    tx.first(&sql, &[agent.into()], |row| line(row, call.options.default_estimate))
+}
+
+pub(crate) fn view(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    id: &str,
+) -> Result<TaskView, FleetError> {
+    let needs = tx.list(
+        "SELECT n.needs, t.state FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.needs WHERE n.task = $1",
+        &[id.into()],
+        |row| Ok((row.text(0)?, history::state(&row.text(1)?)?)),
+    )?;
+    let needs: BTreeMap<_, _> = needs.into_iter().collect();
+    let needed_by = waiting_for(tx, id, Reach::FAR)?;
+    let history = history::of(tx, id)?;
+    let sql = format!(
+        "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
+         t.progress, t.question, t.answer, t.result {FROM} WHERE t.id = $1"
+    );
+    let at = |place: usize| LINE_COLUMNS + place;
+    let found = tx.first(&sql, &[id.into()], |row| {
+        Ok(TaskView {
+            line: line(row, call.options.default_estimate)?,
+            prompt: row.text(at(0))?,
+            needs: needs.clone(),
+            needed_by: needed_by.clone(),
+            workspace: row.text_or_null(at(1))?,
+            in_workspace: row.text_or_null(at(2))?,
+            affinity: row.text_or_null(at(3))?,
+            epoch: row.count(at(4))?,
+            lease_until: row.moment_or_null(at(5))?,
+            calls: row.count(at(6))?,
+            progress: row.text_or_null(at(7))?,
+            question: row.text_or_null(at(8))?,
+            answer: row.text_or_null(at(9))?,
+            result: row.text_or_null(at(10))?,
+            history: history.clone(),
+        })
+    })?;
+    found.ok_or_else(|| not_found("task", id))
+}
+
+/// How far to look for tasks that wait for one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach {
+    /// How many of them.
+    pub(crate) tasks: usize,
+    /// Over how many others; each step is one statement.
+    pub(crate) steps: usize,
+}
+
+impl Reach {
+    /// For somebody who looks at a task.
+    pub(crate) const FAR: Self = Self { tasks: 1_000, steps: 200 };
+    /// For a reason, while others wait for the transaction.
+    const NEAR: Self = Self { tasks: 100, steps: 20 };
+}
+
+/// Tasks that cannot start before this one is completed, directly or by others, as far as `reach`: the nearest first, then in
+/// the order in which they were made. A walk by steps, because PostgreSQL reads whole tables for each step of a recursive
+/// query.
+pub(crate) fn waiting_for(
+    tx: &mut dyn Transaction,
+    id: &str,
+    reach: Reach,
+) -> Result<Vec<String>, StoreError> {
+    let completed = "SELECT 1 FROM fleet_tasks WHERE id = $1 AND state = 'COMPLETED'";
+    if tx.first(completed, &[id.into()], |_| Ok(()))?.is_some() {
+        return Ok(Vec::new());
+    }
+    let mut found: Vec<String> = Vec::new();
+    let mut seen = BTreeSet::from([id.to_owned()]);
+    let mut edge = vec![id.to_owned()];
+    for _ in 0..reach.steps {
+        let mut next = Vec::new();
+        for some in edge.chunks(rows::ROWS_MAX) {
+            let values: Vec<Value> = some.iter().map(|id| id.as_str().into()).collect();
+            let sql = format!(
+                "SELECT DISTINCT t.id, t.made FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.task \
+                 WHERE n.needs IN ({}) AND t.state NOT IN ('COMPLETED', 'FAILED') ORDER BY t.made LIMIT {}",
+                rows::list(1, some.len()),
+                reach.tasks
+            );
+            next.extend(tx.list(&sql, &values, |row| row.text(0))?);
+        }
+        next.retain(|id| seen.insert(id.clone()));
+        found.extend(next.iter().cloned());
+        if next.is_empty() || found.len() >= reach.tasks {
+            break;
+        }
+        edge = next;
+    }
+    found.truncate(reach.tasks);
+    Ok(found)
+}
+
+/// `; 3 tasks wait for it: a, b and others`, or nothing.
+pub(crate) fn and_who_waits(tx: &mut dyn Transaction, id: &str) -> Result<String, StoreError> {
+    const NAMED: usize = 10;
+    let waiting = waiting_for(tx, id, Reach::NEAR)?;
+    let named = waiting.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    Ok(match waiting.len() {
+        0 => String::new(),
+        1 => format!("; 1 task waits for it: {named}"),
+        count if count <= NAMED => format!("; {count} tasks wait for it: {named}"),
+        _ => format!("; more than {NAMED} tasks wait for it: {named} and others"),
+    })
+}
+
+pub(crate) fn patch(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    id: &str,
+    patch: TaskPatch,
+) -> Result<TaskView, FleetError> {
+    let before = view(tx, call, id)?;
+    check_changeable(&before.line)?;
+    let TaskPatch { title, prompt, priority, estimate, retries } = patch;
+    let estimate_before = tx
+        .first("SELECT estimate FROM fleet_tasks WHERE id = $1", &[id.into()], |row| {
+            row.count_or_null(0)
+        })?
+        .flatten();
+    if let Some(title) = &title {
+        text::line("title", title, TITLE_MAX)?;
+    }
+    if let Some(prompt) = &prompt {
+        text::text("prompt", prompt, PROMPT_MAX)?;
+    }
+    let estimate_value =
+        estimate.map(|estimate| text::tokens("estimate", estimate, text::TASK_TOKENS_MAX));
+    let estimate_value = estimate_value.transpose()?;
+    check_retries("retries", retries)?;
+    let mut change = Change::default();
+    let was = &before.line;
+    change.text("title", &was.title, title);
+    change.text("prompt", &before.prompt, prompt);
+    change.number("priority", Some(was.priority.into()), priority.map(|to| (to.into(), to.into())));
+    let estimate = estimate.zip(estimate_value).map(|(json, value)| (json.into(), value.into()));
+    change.number("estimate", estimate_before.map(Json::from), estimate);
+    let retries = retries.map(|to| (to.into(), to.into()));
+    change.number("retries_max", Some(was.retries_max.into()), retries);
+    if change.values.is_empty() {
+        return Ok(before);
+    }
+    change.values.push(id.into());
+    let set = change.set.join(", ");
+    let sql = format!("UPDATE fleet_tasks SET {set} WHERE id = ${}", change.values.len());
+    tx.run(&sql, &change.values)?;
+    let (before, after) = (Json::Object(change.before), Json::Object(change.after));
+    call.audit(tx, "task.patch", id, Some(&before), Some(&after))?;
+    bump_version(tx)?;
+    view(tx, call, id)
+}
+
+fn check_changeable(line: &TaskLine) -> Result<(), FleetError> {
+    let id = line.id.clone();
+    if line.state.is_held() {
+        let agent = line.agent.as_deref().unwrap_or("an agent");
+        let by = format!("{agent} works on it; pause or cancel it first");
+        return Err(FleetError::InUse { what: "task", id, by });
+    }
+    if line.state == TaskState::Completed {
+        let by = "it is COMPLETED, and stays as it was; add a new task".to_owned();
+        return Err(FleetError::InUse { what: "task", id, by });
+    }
+    Ok(())
+}
+
+/// What a patch really changes, for the database and for the audit trail.
+#[derive(Default)]
+struct Change {
+    set: Vec<String>,
+    values: Vec<Value>,
+    before: Map<String, Json>,
+    after: Map<String, Json>,
+}
+
+impl Change {
+    /// Long texts are shown cut.
+    fn text(&mut self, column: &str, before: &str, after: Option<String>) {
+        let shown = |text: &str| Json::from(text::cut(text, text::NOTE_MAX));
+        if let Some(after) = after.filter(|after| after != before) {
+            self.put(column, shown(before), shown(&after), after.into());
+        }
+    }
+
+    fn number(&mut self, column: &str, before: Option<Json>, after: Option<(Json, Value)>) {
+        if let Some((json, value)) = after.filter(|(json, _)| Some(json) != before.as_ref()) {
+            self.put(column, before.unwrap_or_default(), json, value);
+        }
+    }
+
+    fn put(&mut self, column: &str, before: Json, after: Json, value: Value) {
+        self.values.push(value);
+        self.set.push(format!("{column} = ${}", self.values.len()));
+        self.before.insert(column.to_owned(), before);
+        self.after.insert(column.to_owned(), after);
+    }
+}

@@ -1,0 +1,381 @@
+//! A fleet in a database in memory, for tests: rows are put in by SQL, and rounds are made one at a time at moments that the
+//! test chooses.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairgate_money::UnixMicros;
+use fairgate_store::{
+    Columns, Database, Keep, Store, StoreError, StoreOptions, Transaction, Value,
+};
+
+use crate::fleet::{Clock, Fleet, FleetOptions};
+use crate::model::Claim;
+use crate::round::{self, Asker, Outcome, Reply, Rules};
+
+/// A moment in the middle of a bucket of the default window.
+pub(crate) const START: UnixMicros = UnixMicros(1_800_000_000_000_000 + 1_000_000);
+
+/// A clock that stands still.
+#[derive(Clone, Copy, Debug)]
+struct Still(UnixMicros);
+
+impl Clock for Still {
+    fn now(&self) -> UnixMicros {
+        self.0
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) options: FleetOptions,
+    pub(crate) now: UnixMicros,
+    made: i64,
+}
+
+/// A project to be put in.
+pub(crate) struct Project {
+    pub(crate) weight: i64,
+    pub(crate) concurrency: i64,
+    pub(crate) exclusive: bool,
+    pub(crate) agent_max: &'static str,
+    pub(crate) budget: Option<i64>,
+    pub(crate) status: &'static str,
+    pub(crate) used: i64,
+    pub(crate) completed: i64,
+    pub(crate) baseline: i64,
+    pub(crate) busy: bool,
+}
+
+/// A task to be put in.
+pub(crate) struct Task {
+    pub(crate) priority: i64,
+    pub(crate) estimate: Option<i64>,
+    pub(crate) workspace: Option<&'static str>,
+    pub(crate) affinity: Option<&'static str>,
+    pub(crate) state: &'static str,
+    pub(crate) resume_after: Option<i64>,
+    pub(crate) retries: i64,
+    pub(crate) open_needs: i64,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(FleetOptions { default_estimate: 100, ..FleetOptions::default() }).await
+    }
+
+    pub(crate) async fn with(options: FleetOptions) -> Self {
+        Self::at("sqlite::memory:", options).await
+    }
+
+    pub(crate) async fn at(url: &str, options: FleetOptions) -> Self {
+        let (store, _) = Store::open(url, StoreOptions::default()).await.unwrap();
+        let world = Self { store, options, now: START, made: 0 };
+        world
+            .run("INSERT INTO tenant_groups (name, weight, created_at) VALUES ('g', 1, 0)", &[])
+            .await;
+        world
+            .run(
+                "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+                 VALUES ('acme', 'g', 1, false, 'forbidden', 0)",
+                &[],
+            )
+            .await;
+        world
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        Rules::new(&self.options)
+    }
+
+    /// The fleet as its callers see it, at this moment.
+    pub(crate) fn fleet(&self) -> Fleet {
+        Fleet::new(self.store.clone(), Arc::new(Still(self.now)), self.options.clone())
+    }
+
+    pub(crate) fn pass(&mut self, seconds: i64) {
+        self.now.0 += seconds * 1_000_000;
+    }
+
+    pub(crate) async fn run(&self, sql: &str, values: &[Value]) -> u64 {
+        let (sql, values) = (sql.to_owned(), values.to_vec());
+        let work = move |tx: &mut dyn Transaction| tx.run(&sql, &values);
+        self.store.transact::<_, StoreError>(Keep::ThroughKill, work).await.unwrap()
+    }
+
+    /// Each row of a query as words.
+    pub(crate) async fn rows(&self, sql: &str, columns: usize) -> Vec<String> {
+        let sql = sql.to_owned();
+        let work = move |tx: &mut dyn Transaction| {
+            tx.list(&sql, &[], |row| {
+                let shown =
+                    |column| row.text_or_null(column).map(|it| it.unwrap_or_else(|| "-".into()));
+                Ok((0..columns).map(shown).collect::<Result<Vec<_>, _>>()?.join(" "))
+            })
+        };
+        self.store.inspect::<_, StoreError>(work).await.unwrap()
+    }
+
+    /// How a task stands.
+    pub(crate) async fn task_state(&self, id: &str) -> String {
+        self.rows(&format!("SELECT state FROM fleet_tasks WHERE id = '{id}'"), 1).await.concat()
+    }
+
+    pub(crate) async fn project(&mut self, id: &str, set: impl FnOnce(&mut Project)) {
+        let mut it = Project {
+            weight: 1_000,
+            concurrency: 2,
+            exclusive: false,
+            agent_max: "{}",
+            budget: None,
+            status: "ACTIVE",
+            used: 0,
+            completed: 0,
+            baseline: 0,
+            busy: true,
+        };
+        set(&mut it);
+        self.made += 1;
+        let bucket = self.rules().window.bucket(self.now);
+        let values: [Value; 15] = [
+            id.into(),
+            self.made.into(),
+            it.status.into(),
+            it.weight.into(),
+            it.concurrency.into(),
+            it.exclusive.into(),
+            it.agent_max.into(),
+            it.budget.into(),
+            it.busy.into(),
+            it.baseline.into(),
+            self.now.into(),
+            bucket.into(),
+            it.used.into(),
+            0_i64.into(),
+            it.completed.into(),
+        ];
+        self.run(
+            "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, \
+             busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
+             VALUES ($1, 'acme', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $11)",
+            &values,
+        )
+        .await;
+        self.run(
+            "INSERT INTO fleet_usage (project, bucket, tokens, completed) VALUES ($1, $2, $3, $4)",
+            &[id.into(), bucket.into(), it.used.into(), it.completed.into()],
+        )
+        .await;
+    }
+
+    pub(crate) async fn task(&mut self, id: &str, project: &str, set: impl FnOnce(&mut Task)) {
+        let mut it = Task {
+            priority: 100,
+            estimate: None,
+            workspace: None,
+            affinity: None,
+            state: "READY",
+            resume_after: None,
+            retries: 0,
+            open_needs: 0,
+        };
+        set(&mut it);
+        self.made += 1;
+        let text = |it: Option<&str>| Value::MaybeText(it.map(str::to_owned));
+        let values = [
+            id.into(),
+            project.into(),
+            self.made.into(),
+            it.state.into(),
+            it.priority.into(),
+            it.estimate.into(),
+            it.retries.into(),
+            it.open_needs.into(),
+            it.resume_after.into(),
+            text(it.workspace),
+            text(it.affinity),
+            self.now.into(),
+        ];
+        self.run(
+            "INSERT INTO fleet_tasks (id, project, made, state, priority, estimate, retries, open_needs, resume_after, \
+             workspace, affinity, ready_at, created_at, title, prompt, retries_max, affinity_wait, epoch, ended_epoch, \
+             reserved, used, used_before, calls) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12, \
+             'a title', 'a prompt', 3, 120000000, 0, 0, 0, 0, 0, 0)",
+            &values,
+        )
+        .await;
+    }
+
+    /// So many ready tasks of a project: `PROJECT-0` and so on.
+    pub(crate) async fn tasks(&mut self, project: &str, count: usize) {
+        for number in 0..count {
+            self.task(&format!("{project}-{number}"), project, |_| {}).await;
+        }
+    }
+
+    /// So many ready tasks of a project in one statement.
+    pub(crate) async fn many_tasks(&self, project: &str, count: i64) {
+        self.run(
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1) \
+             INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, ready_at, created_at, title, \
+             prompt, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls) \
+             SELECT $2 || '-' || i, $2, i, 'READY', 100, 0, 0, 0, 0, 'a title', 'a prompt', 3, 0, 0, 0, 0, 0, 0, 0 FROM n",
+            &[count.into(), project.into()],
+        )
+        .await;
+    }
+
+    pub(crate) async fn agent(&self, id: &str, kind: &str) {
+        self.run(
+            "INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
+             VALUES ($1, $2, $3, '', 'ACTIVE', $4, 0)",
+            &[id.into(), kind.into(), id.as_bytes().to_vec().into(), false.into()],
+        )
+        .await;
+    }
+
+    /// So many agents: `a0` and so on.
+    pub(crate) async fn agents(&self, count: usize) {
+        for number in 0..count {
+            self.agent(&format!("a{number}"), "default").await;
+        }
+    }
+
+    pub(crate) async fn workspace(&self, id: &str, project: &str, task: Option<&str>) {
+        self.run(
+            "INSERT INTO fleet_workspaces (id, project, path, task, agent, created_at) \
+             VALUES ($1, $2, '/w', $3, NULL, 0)",
+            &[id.into(), project.into(), Value::MaybeText(task.map(str::to_owned))],
+        )
+        .await;
+    }
+
+    /// A round for these agents.
+    pub(crate) async fn round(&self, agents: &[&str]) -> Outcome {
+        self.counted_round(agents).await.0
+    }
+
+    /// A round for these agents, and how many statements it made.
+    pub(crate) async fn counted_round(&self, agents: &[&str]) -> (Outcome, usize) {
+        let askers: Vec<_> = agents.iter().map(|agent| asker(agent)).collect();
+        let (rules, now) = (self.rules(), self.now);
+        let work = move |tx: &mut dyn Transaction| {
+            let mut counted = Counted { tx, statements: Vec::new() };
+            let begun = Instant::now();
+            let outcome = round::round(&mut counted, &rules, &askers, now)?;
+            if std::env::var_os("FAIRGATE_STATEMENTS").is_some() {
+                show(&counted.statements, begun.elapsed());
+            }
+            Ok((outcome, counted.statements.len()))
+        };
+        self.store.transact::<_, StoreError>(Keep::ThroughKill, work).await.unwrap()
+    }
+
+    /// A round for these agents; which task each was given, `-` where none.
+    pub(crate) async fn given(&self, agents: &[&str]) -> Vec<String> {
+        let outcome = self.round(agents).await;
+        outcome.replies.iter().map(|reply| task_of(reply.as_ref())).collect()
+    }
+}
+
+pub(crate) fn asker(agent: &str) -> Asker {
+    Asker { agent: agent.to_owned(), seed: *blake3::hash(agent.as_bytes()).as_bytes() }
+}
+
+pub(crate) fn claim_of(reply: Option<&Reply>) -> Option<&Claim> {
+    match reply {
+        Some(Reply::Task(claim)) => Some(claim),
+        _ => None,
+    }
+}
+
+fn task_of(reply: Option<&Reply>) -> String {
+    claim_of(reply).map_or_else(|| "-".to_owned(), |claim| claim.task.clone())
+}
+
+/// A transaction that counts its statements.
+pub(crate) struct Counted<'a> {
+    pub(crate) tx: &'a mut dyn Transaction,
+    /// Each with how long it took.
+    pub(crate) statements: Vec<(String, Duration)>,
+}
+
+fn show(statements: &[(String, Duration)], all: Duration) {
+    let within: Duration = statements.iter().map(|(_, took)| *took).sum();
+    println!("{all:?}, {within:?} of it in {} statements", statements.len());
+    for (sql, took) in statements {
+        println!("  {took:>12?} {}", sql.chars().take(110).collect::<String>());
+    }
+}
+
+impl Transaction for Counted<'_> {
+    fn each(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+        row: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        let done = self.tx.each(sql, values, row);
+        self.statements.push((sql.to_owned(), begun.elapsed()));
+        done
+    }
+
+    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
+        let begun = Instant::now();
+        let done = self.tx.run(sql, values);
+        self.statements.push((sql.to_owned(), begun.elapsed()));
+        done
+    }
+
+    fn database(&self) -> Database {
+        self.tx.database()
+    }
+}
+
+impl World {
+    /// So many projects and tasks at once, with workspaces and what they used: for measuring.
+    pub(crate) async fn fill(&self, projects: i64, tasks: i64, agents: i64) {
+        let bucket = self.rules().window.bucket(self.now);
+        let numbers =
+            "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1)";
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, \
+                 agent_max, budget, busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, \
+                 window_completed, created_at) SELECT 'p' || i, 'acme', i, 'ACTIVE', 1000 + i % 7 * 500, 8, false, '{{}}', \
+                 NULL, true, 0, 0, $2, 1000 * (i * 7919 % 1000), 100, 1, 0 FROM n"
+            ),
+            &[projects.into(), bucket.into()],
+        )
+        .await;
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_tasks (id, project, made, state, priority, retries, open_needs, \
+                 ready_at, created_at, title, prompt, retries_max, affinity_wait, epoch, ended_epoch, reserved, used, \
+                 used_before, calls) SELECT 't' || i, 'p' || (i % $2), i, 'READY', 100, 0, 0, 0, 0, 'a title', \
+                 printf('%.*c', 2000, 'x'), 3, 0, 0, 0, 0, 0, 0, 0 FROM n"
+            ),
+            &[tasks.into(), projects.into()],
+        )
+        .await;
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_workspaces (id, project, path, created_at) \
+                 SELECT 'w' || i, 'p' || (i % $2), '/w', 0 FROM n"
+            ),
+            &[(projects * 8).into(), projects.into()],
+        )
+        .await;
+        self.run(
+            &format!(
+                "{numbers} INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
+                 SELECT 'a' || i, 'default', CAST('a' || i AS BLOB), '', 'ACTIVE', false, 0 FROM n"
+            ),
+            &[agents.into()],
+        )
+        .await;
+    }
+}

@@ -1,0 +1,91 @@
+//! Workspaces: places that one task at a time has to itself.
+
+use fairgate_store::{Columns, StoreError, Transaction};
+use serde_json::json;
+
+use crate::call::{Call, bump_version, not_found};
+use crate::error::FleetError;
+use crate::model::{NewWorkspace, WorkspaceView};
+use crate::projects;
+use crate::text;
+
+/// How long a path may be, in bytes.
+const PATH_MAX: usize = 4_096;
+
+pub(crate) fn add(
+    tx: &mut dyn Transaction,
+    call: &Call,
+    workspace: NewWorkspace,
+) -> Result<WorkspaceView, FleetError> {
+    let NewWorkspace { id, project, path } = workspace;
+    text::name("id", &id, text::NAME_MAX)?;
+    text::line("path", &path, PATH_MAX)?;
+    let known = projects::known(tx, &project)?;
+    projects::open_to_more("project".to_owned(), &project, known.as_ref())?;
+    if find(tx, &id)?.is_some() {
+        return Err(FleetError::Exists { what: "workspace", id });
+    }
+    tx.run(
+        "INSERT INTO fleet_workspaces (id, project, path, created_at) VALUES ($1, $2, $3, $4)",
+        &[id.as_str().into(), project.as_str().into(), path.as_str().into(), call.now.into()],
+    )?;
+    let settings = json!({ "project": project, "path": path });
+    call.audit(tx, "workspace.add", &id, None, Some(&settings))?;
+    bump_version(tx)?;
+    Ok(WorkspaceView { id, project, path, task: None, agent: None })
+}
+
+pub(crate) fn remove(tx: &mut dyn Transaction, call: &Call, id: &str) -> Result<(), FleetError> {
+    let workspace = find(tx, id)?.ok_or_else(|| not_found("workspace", id))?;
+    let in_use = |by| Err(FleetError::InUse { what: "workspace", id: id.to_owned(), by });
+    if let Some(task) = &workspace.task {
+        return in_use(format!("task {task:?} has it now"));
+    }
+    let bound = tx.first(
+        "SELECT id FROM fleet_tasks WHERE project = $1 AND workspace = $2 \
+         AND state NOT IN ('COMPLETED', 'FAILED') ORDER BY made LIMIT 1",
+        &[workspace.project.as_str().into(), id.into()],
+        |row| row.text(0),
+    )?;
+    if let Some(task) = bound {
+        return in_use(format!("task {task:?} must run in it; cancel it first"));
+    }
+    tx.run("DELETE FROM fleet_workspaces WHERE id = $1", &[id.into()])?;
+    let settings = json!({ "project": workspace.project, "path": workspace.path });
+    call.audit(tx, "workspace.remove", id, Some(&settings), None)?;
+    bump_version(tx)?;
+    Ok(())
+}
+
+const VIEW: &str = "SELECT id, project, path, task, agent FROM fleet_workspaces";
+
+fn read(row: &dyn Columns) -> Result<WorkspaceView, StoreError> {
+    Ok(WorkspaceView {
+        id: row.text(0)?,
+        project: row.text(1)?,
+        path: row.text(2)?,
+        task: row.text_or_null(3)?,
+        agent: row.text_or_null(4)?,
+    })
+}
+
+fn find(tx: &mut dyn Transaction, id: &str) -> Result<Option<WorkspaceView>, StoreError> {
+    tx.first(&format!("{VIEW} WHERE id = $1"), &[id.into()], read)
+}
+
+/// The workspaces, by name; of one project where it is named.
+pub(crate) fn list(
+    tx: &mut dyn Transaction,
+    project: Option<&str>,
+) -> Result<Vec<WorkspaceView>, FleetError> {
+    match project {
+        None => Ok(tx.list(&format!("{VIEW} ORDER BY id"), &[], read)?),
+        Some(project) => {
+            if projects::known(tx, project)?.is_none() {
+                return Err(not_found("project", project));
+            }
+            let sql = format!("{VIEW} WHERE project = $1 ORDER BY id");
+            Ok(tx.list(&sql, &[project.into()], read)?)
+        }
+    }
+}

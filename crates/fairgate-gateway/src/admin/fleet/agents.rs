@@ -1,0 +1,105 @@
+//! Agents, for people.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use fairgate_fleet::{AgentPatch, AgentView, AgentWithToken, NewAgent};
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, LOCATION};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::admin::ErrorBody;
+use crate::admin::api_error::ApiError;
+use crate::admin::auth::Admin;
+use crate::admin::body::Body;
+use crate::admin::page::{PageQuery, page_after, page_length};
+use crate::admin::path::{Named, path_to};
+use crate::admin::query::Params;
+use crate::app::App;
+
+/// A page of agents, by name.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(in crate::admin) struct AgentPage {
+    /// The agents.
+    items: Vec<AgentView>,
+    /// What to give as `after` for the next page; null where this is the last.
+    next: Option<String>,
+}
+
+/// Lists agents, by name.
+#[utoipa::path(
+    get, path = "/api/v1/agents", tag = "fleet", params(PageQuery),
+    responses(
+        (status = 200, description = "A page of agents", body = AgentPage),
+        (status = 404, description = "There is no agent to go on after", body = ErrorBody),
+    ),
+)]
+pub(in crate::admin) async fn list(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Params(query): Params<PageQuery>,
+) -> Result<Json<AgentPage>, ApiError> {
+    let limit = page_length(query.limit)?;
+    let agents = app.fleet.agents().await?;
+    let (items, next) =
+        page_after(agents, |agent| &agent.id, query.after.as_ref(), limit, "agent")?;
+    Ok(Json(AgentPage { items, next }))
+}
+
+/// Makes an agent, and shows its token once.
+#[utoipa::path(
+    post, path = "/api/v1/agents", tag = "fleet", request_body = NewAgent,
+    responses(
+        (status = 201, description = "The new agent with its token", body = AgentWithToken, headers(("location" = String, description = "Its path"))),
+        (status = 409, description = "There is an agent of that name", body = ErrorBody),
+    ),
+)]
+pub(in crate::admin) async fn create(
+    State(app): State<Arc<App>>,
+    admin: Admin,
+    Body(new): Body<NewAgent>,
+) -> Result<impl IntoResponse, ApiError> {
+    let made = app.fleet.add_agent(&admin.actor, new).await?;
+    let headers =
+        [(LOCATION, path_to("agents", &made.agent.id)), (CACHE_CONTROL, "no-store".to_owned())];
+    Ok((StatusCode::CREATED, headers, Json(made)))
+}
+
+/// Changes an agent. Paused, it gets nothing new; retired, it is gone for good and what it holds goes back.
+#[utoipa::path(
+    patch, path = "/api/v1/agents/{id}", tag = "fleet", request_body = AgentPatch,
+    params(("id" = String, Path, description = "The agent's name")),
+    responses(
+        (status = 200, description = "The agent as it is now", body = AgentView),
+        (status = 403, description = "No admin token, or the agent is retired for good", body = ErrorBody),
+    ),
+)]
+pub(in crate::admin) async fn patch(
+    State(app): State<Arc<App>>,
+    admin: Admin,
+    Named(id): Named,
+    Body(patch): Body<AgentPatch>,
+) -> Result<Json<AgentView>, ApiError> {
+    Ok(Json(app.fleet.patch_agent(&admin.actor, &id, patch).await?))
+}
+
+/// Gives an agent a new token. The old one is refused at once.
+#[utoipa::path(
+    post, path = "/api/v1/agents/{id}/rotate", tag = "fleet",
+    params(("id" = String, Path, description = "The agent's name")),
+    responses(
+        (status = 200, description = "The agent with its new token", body = AgentWithToken),
+        (status = 403, description = "No admin token, or the agent is retired for good", body = ErrorBody),
+    ),
+)]
+pub(in crate::admin) async fn rotate(
+    State(app): State<Arc<App>>,
+    admin: Admin,
+    Named(id): Named,
+) -> Result<impl IntoResponse, ApiError> {
+    let made = app.fleet.rotate_agent(&admin.actor, &id).await?;
+    Ok(([(CACHE_CONTROL, "no-store")], Json(made)))
+}

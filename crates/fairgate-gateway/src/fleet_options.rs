@@ -1,0 +1,17 @@
+//! How the fleet behaves, as the configuration says.
+
+use fairgate_config::FleetConfig;
+use fairgate_fleet::FleetOptions;
+
+pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
+    FleetOptions {
+        window: config.window,
+        budget: config.budget,
+        min_task_guarantee: config.min_task_guarantee,
+        default_estimate: config.default_estimate,
+        lease: config.lease,
+        backoff: (config.backoff, config.backoff_max),
+        log_bytes_max: config.log_bytes_max,
+        journal: config.journal.clone(),
+    }
+}

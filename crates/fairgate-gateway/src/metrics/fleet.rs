@@ -1,0 +1,113 @@
+//! What the fleet looks like when somebody scrapes.
+
+use std::cmp::Reverse;
+
+use fairgate_fleet::{ProjectView, TaskState};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::scrape::whole;
+
+/// How many projects are shown by name: those that used most.
+const PROJECTS_SHOWN: usize = 50;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProjectLabel {
+    project: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProjectStateLabels {
+    project: String,
+    state: &'static str,
+}
+
+type Ratio = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// The gauges of the fleet, filled once for each scrape.
+#[derive(Debug, Default)]
+struct Seen {
+    used: Gauge,
+    reserved: Gauge,
+    tasks: Family<StateLabel, Gauge>,
+    project_used: Family<ProjectLabel, Gauge>,
+    project_reserved: Family<ProjectLabel, Gauge>,
+    project_running: Family<ProjectLabel, Gauge>,
+    project_share: Family<ProjectLabel, Ratio>,
+    project_target: Family<ProjectLabel, Ratio>,
+    project_tasks: Family<ProjectStateLabels, Gauge>,
+}
+
+/// Adds the fleet's gauges to a registry; none where there is no project. Projects are named only where `with_projects`.
+pub(super) fn register(projects: &[ProjectView], with_projects: bool, to: &mut Registry) {
+    if projects.is_empty() {
+        return;
+    }
+    let seen = Seen::default();
+    seen.sums(projects);
+    if with_projects {
+        let mut largest: Vec<&ProjectView> = projects.iter().collect();
+        largest.sort_by_key(|project| Reverse(project.used.saturating_add(project.reserved)));
+        largest.iter().take(PROJECTS_SHOWN).for_each(|project| seen.project(project));
+    }
+    seen.register_in(to);
+}
+
+impl Seen {
+    fn sums(&self, projects: &[ProjectView]) {
+        self.used.set(whole(projects.iter().map(|project| u128::from(project.used)).sum::<u128>()));
+        let reserved = projects.iter().map(|project| u128::from(project.reserved));
+        self.reserved.set(whole(reserved.sum::<u128>()));
+        for state in TaskState::ALL {
+            let count = |project: &ProjectView| project.tasks.get(state).copied().unwrap_or(0);
+            let label = StateLabel { state: state.word() };
+            self.tasks.get_or_create(&label).set(whole(projects.iter().map(count).sum::<u64>()));
+        }
+    }
+
+    fn project(&self, project: &ProjectView) {
+        let label = ProjectLabel { project: project.id.clone() };
+        self.project_used.get_or_create(&label).set(whole(project.used));
+        self.project_reserved.get_or_create(&label).set(whole(project.reserved));
+        self.project_running.get_or_create(&label).set(whole(project.running));
+        let set = |family: &Family<ProjectLabel, Ratio>, ppm: Option<u64>| {
+            if let Some(ppm) = ppm {
+                family.get_or_create(&label).set(ppm as f64 / 1e6);
+            }
+        };
+        set(&self.project_share, project.share_ppm);
+        set(&self.project_target, project.target_ppm);
+        for (state, count) in &project.tasks {
+            let labels = ProjectStateLabels { project: project.id.clone(), state: state.word() };
+            self.project_tasks.get_or_create(&labels).set(whole(*count));
+        }
+    }
+
+    fn register_in(self, to: &mut Registry) {
+        let tokens = || Unit::Other("tokens".to_owned());
+        let help = "What all projects of the fleet used in the rolling window";
+        to.register_with_unit("fleet_used", help, tokens(), self.used);
+        let help = "What running tasks have set aside and not used yet";
+        to.register_with_unit("fleet_reserved", help, tokens(), self.reserved);
+        to.register("fleet_tasks", "Tasks of the fleet, by state", self.tasks);
+        let help = "What a project used in the rolling window; of the 50 projects that used most";
+        to.register_with_unit("fleet_project_used", help, tokens(), self.project_used);
+        let help = "What that project's running tasks have set aside and not used yet";
+        to.register_with_unit("fleet_project_reserved", help, tokens(), self.project_reserved);
+        let help = "Tasks of that project that agents hold";
+        to.register("fleet_project_running", help, self.project_running);
+        let help = "That project's part of what all active projects used";
+        to.register("fleet_project_share_ratio", help, self.project_share);
+        let help = "The part that its weight promises";
+        to.register("fleet_project_target_ratio", help, self.project_target);
+        let help = "Tasks of that project, by state";
+        to.register("fleet_project_tasks", help, self.project_tasks);
+    }
+}

@@ -1,0 +1,368 @@
+//! Calls under task keys: whose they are, who may still make them, and what they may use.
+
+use std::time::Duration;
+
+use fairgate_config::Config;
+use fairgate_journal::parse_policy;
+use fairgate_store::{
+    Attempt, Change, Columns, Keep, KeyHash, Limits, Outcome, StoreError, TaskClaim, TenantPatch,
+    Transaction, UnixMicros, Value as Sql, Window,
+};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::support::client::{get, post};
+use crate::support::scripted::Scripted;
+use crate::support::{Folder, House, config, house_in, house_with, sim};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn chat(content: &str, max_tokens: u64) -> Value {
+    let messages = json!([{"role": "user", "content": content}]);
+    json!({"model": "sim", "messages": messages, "max_tokens": max_tokens})
+}
+
+fn usage(input: u64, output: u64) -> String {
+    json!({"choices": [], "usage": {"prompt_tokens": input, "completion_tokens": output}})
+        .to_string()
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_micros()).unwrap()
+}
+
+impl House {
+    async fn fleet(&self, statements: Vec<(&'static str, Vec<Sql>)>) {
+        let work = move |transaction: &mut dyn Transaction| {
+            for (sql, values) in &statements {
+                assert_eq!(transaction.run(sql, values)?, 1, "{sql}");
+            }
+            Ok::<_, StoreError>(())
+        };
+        self.store.transact(Keep::ThroughKill, work).await.unwrap();
+    }
+
+    async fn project(&self, id: &str, weight: i64, budget: Option<i64>) {
+        let bucket = Window::new(Duration::from_secs(24 * 3600)).bucket(UnixMicros(now()));
+        let sql = "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, \
+             busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
+             VALUES ($1, 'acme', 1, 'ACTIVE', $2, 9, FALSE, '{}', $3, TRUE, 0, 0, $4, 0, 0, 0, 0)";
+        let values = vec![id.into(), weight.into(), Sql::MaybeInt(budget), bucket.into()];
+        self.fleet(vec![(sql, values)]).await;
+    }
+
+    /// A task that nobody has.
+    async fn task(&self, id: &str, project: &str) {
+        let sql = "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, \
+             open_needs, affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
+             VALUES ($1, $2, 1, '', '', 'READY', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+        self.fleet(vec![(sql, vec![id.into(), project.into()])]).await;
+    }
+
+    /// Gives a task to an agent, with so much set aside; its key.
+    async fn claim(&self, task: &str, agent: &str, reserved: i64) -> String {
+        let key = format!("fgt-{task}-{agent}-0123456789");
+        let sql = "UPDATE fleet_tasks SET state = 'IN_PROGRESS', epoch = epoch + 1, agent = $1, key_hash = $2, \
+             lease_until = $3, reserved = $4, used_before = used_before + used, used = 0 WHERE id = $5";
+        let hash = KeyHash::of(key.as_bytes()).0.to_vec();
+        let until = now() + 600_000_000;
+        let values = vec![agent.into(), hash.into(), until.into(), reserved.into(), task.into()];
+        self.fleet(vec![(sql, values)]).await;
+        key
+    }
+
+    /// A project with one task that an agent has; its key.
+    async fn one_task(&self, budget: Option<i64>, reserved: i64) -> String {
+        self.project("web", 1000, budget).await;
+        self.task("web-1", "web").await;
+        self.claim("web-1", "bot", reserved).await
+    }
+
+    async fn used(&self, task: &str) -> (i64, i64, i64) {
+        let task = task.to_owned();
+        let work = move |transaction: &mut dyn Transaction| {
+            let sql = "SELECT used, used_before, calls FROM fleet_tasks WHERE id = $1";
+            let read = |row: &dyn Columns| Ok((row.int(0)?, row.int(1)?, row.int(2)?));
+            Ok::<_, StoreError>(transaction.first(sql, &[task.into()], read)?.unwrap())
+        };
+        self.store.inspect(work).await.unwrap()
+    }
+}
+
+fn claim_of(row: &Attempt) -> Option<(&str, &str, u64)> {
+    row.claim.as_ref().map(|TaskClaim { project, task, epoch }| (&**project, &**task, *epoch))
+}
+
+#[tokio::test]
+async fn a_call_is_its_projects_whatever_its_headers_say() {
+    let sim = sim();
+    let house = house_with(&format!("http://{}", sim.addr()), |_| {}).await;
+    let key = house.one_task(None, 1000).await;
+    let addr = house.gateway.addr();
+    let question = post(CHAT, &chat("rivers", 9))
+        .key(&key)
+        .header("x-fairgate-project", "other")
+        .header("x-fairgate-tenant", "other")
+        .header("x-fairgate-agent", "bot-7");
+    assert_eq!(question.ask(addr).await.status, StatusCode::OK);
+    let rows = house.rows_soon(1).await;
+    let row = &rows[0];
+    assert_eq!((&*row.group, &*row.tenant, &*row.key), ("group-acme", "acme", "project:web"));
+    assert_eq!((claim_of(row), row.agent.as_deref()), (Some(("web", "web-1", 1)), Some("bot-7")));
+    let used = i64::try_from(row.provider_tokens).unwrap();
+    assert!(used > 0);
+    assert_eq!(house.used("web-1").await, (used, 0, 1));
+
+    let admin = house.gateway.admin_addr();
+    let asked = |path| async move { get(path).key("admin").ask(admin).await.json() };
+    let sums = asked("/api/v1/usage?by=project").await;
+    assert_eq!(sums["rows"][0]["name"], "web");
+    assert_eq!(sums["rows"][0]["provider_tokens"], used);
+    let rows = asked("/api/v1/attempts?project=web&task=web-1").await;
+    let row = &rows["items"][0];
+    assert_eq!(
+        (&row["project"], &row["task"], &row["epoch"]),
+        (&json!("web"), &json!("web-1"), &json!(1))
+    );
+    assert!(asked("/api/v1/attempts?project=app").await["items"].as_array().unwrap().is_empty());
+    let metrics = get("/metrics").key("admin").ask(admin).await.text();
+    assert!(metrics.contains("fairgate_project_requests_total{project=\"web\"} 1"), "{metrics}");
+    let told = format!("fairgate_project_provider_tokens_total{{project=\"web\"}} {used}");
+    assert!(metrics.contains(&told), "{metrics}");
+    assert!(!get("/metrics").ask(admin).await.text().contains("project=\"web\""));
+
+    // It opens the models, and nothing of the admin API.
+    assert_eq!(get("/v1/models").key(&key).ask(addr).await.status, StatusCode::OK);
+    let me = get("/api/v1/me").key(&key).ask(admin).await;
+    assert_eq!(me.status, StatusCode::UNAUTHORIZED);
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_zombie_spends_nothing() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |_| {}).await;
+    let old = house.one_task(None, 1000).await;
+    let addr = house.gateway.addr();
+    let ask = |key: &str| {
+        let question = post(CHAT, &chat("rivers", 9)).key(key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let first = ask(&old);
+    upstream.call().await.answer(200, "application/json", usage(10, 5));
+    assert_eq!(first.await.unwrap().status, StatusCode::OK);
+    // The gateway knows the old key from a moment ago. The store does not grant it anything.
+    let next = house.claim("web-1", "other", 1000).await;
+    let refused = ask(&old).await.unwrap();
+    assert_eq!((refused.status, &*refused.code()), (StatusCode::UNAUTHORIZED, "lease_lost"));
+    assert_eq!(refused.header("x-should-retry"), Some("false"));
+    assert!(refused.text().contains("\\\"other\\\" has it now"), "{}", refused.text());
+    assert!(!upstream.has_call());
+    let second = ask(&next);
+    upstream.call().await.answer(200, "application/json", usage(20, 5));
+    assert_eq!(second.await.unwrap().status, StatusCode::OK);
+    assert_eq!(house.used("web-1").await, (25, 15, 2));
+    // A key that nobody has is told the same.
+    let unknown = ask("fgt-nobody").await.unwrap();
+    assert_eq!((unknown.status, &*unknown.code()), (StatusCode::UNAUTHORIZED, "lease_lost"));
+    // The lease ran out, and no round has looked at it yet.
+    house.fleet(vec![("UPDATE fleet_tasks SET lease_until = 5", Vec::new())]).await;
+    let late = ask(&next).await.unwrap();
+    assert_eq!((late.status, &*late.code()), (StatusCode::UNAUTHORIZED, "lease_lost"));
+    assert!(!upstream.has_call());
+    let rows = house.rows_soon(4).await;
+    let refused: Vec<_> = rows.iter().filter(|row| row.outcome == Outcome::Refused).collect();
+    let claims: Vec<_> = refused.iter().filter_map(|row| claim_of(row)).collect();
+    assert_eq!(claims, [("web", "web-1", 1), ("web", "web-1", 2)]);
+    assert!(refused.iter().all(|row| row.provider_tokens == 0));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn who_loses_its_task_while_it_waits_is_not_served() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| config.pools[0].capacity = 1).await;
+    let key = house.one_task(None, 1000).await;
+    let addr = house.gateway.addr();
+    let ask = |key: &str| {
+        let question = post(CHAT, &chat("rivers", 9)).key(key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let in_flight = ask(&house.key);
+    let call = upstream.call().await;
+    let waiting = ask(&key);
+    house.until(|live| live.waiting == 1).await;
+    // Long enough that the claim is looked at again.
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let next = house.claim("web-1", "other", 1000).await;
+    call.answer(200, "application/json", usage(1, 1));
+    assert_eq!(in_flight.await.unwrap().status, StatusCode::OK);
+    let refused = waiting.await.unwrap();
+    assert_eq!((refused.status, &*refused.code()), (StatusCode::UNAUTHORIZED, "lease_lost"));
+    assert!(!upstream.has_call());
+    assert_eq!(house.used("web-1").await, (0, 0, 0));
+    let served = ask(&next);
+    upstream.call().await.answer(200, "application/json", usage(3, 4));
+    assert_eq!(served.await.unwrap().status, StatusCode::OK);
+    assert_eq!(house.used("web-1").await, (7, 0, 1));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn calls_draw_from_the_task_and_the_project_has_a_budget() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |_| {}).await;
+    let key = house.one_task(Some(2000), 1500).await;
+    let addr = house.gateway.addr();
+    let ask = |max_tokens| {
+        let question = post(CHAT, &chat("rivers", max_tokens)).key(&key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    // What the task has set aside is not reserved a second time.
+    let first = ask(1400);
+    let call = upstream.call().await;
+    let second = ask(600).await.unwrap();
+    assert_eq!(second.code(), "project_budget_exhausted");
+    assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS);
+    // What is missing is only set aside.
+    assert_eq!((second.header("retry-after"), second.header("x-should-retry")), (Some("2"), None));
+    assert!(second.text().contains("\\\"web\\\" is 2000 tokens"), "{}", second.text());
+    assert!(!upstream.has_call());
+    call.answer(200, "application/json", usage(10, 1890));
+    assert_eq!(first.await.unwrap().status, StatusCode::OK);
+    // 1900 of 2000 are used.
+    let third = ask(300).await.unwrap();
+    assert_eq!(third.code(), "project_budget_exhausted");
+    assert_eq!(third.header("x-should-retry"), Some("false"));
+    let after: u64 = third.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=3600).contains(&after), "not before the next bucket begins to fade: {after}");
+    let never = ask(5000).await.unwrap();
+    assert_eq!(
+        (never.code().as_str(), never.header("retry-after")),
+        ("project_budget_exhausted", None)
+    );
+    let fourth = ask(50);
+    upstream.call().await.answer(200, "application/json", usage(10, 5));
+    assert_eq!(fourth.await.unwrap().status, StatusCode::OK);
+    assert_eq!(house.used("web-1").await, (1915, 0, 2));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn many_calls_at_once_stay_within_the_fleets_budget() {
+    let sim = sim();
+    let budget = 3000;
+    let house = house_with(&format!("http://{}", sim.addr()), |config| {
+        config.fleet.budget = Some(budget);
+    })
+    .await;
+    let mut keys = Vec::new();
+    for project in ["web", "app"] {
+        house.project(project, 1000, None).await;
+        for number in 1..=2 {
+            let task = format!("{project}-{number}");
+            house.task(&task, project).await;
+            keys.push(house.claim(&task, "bot", 100).await);
+        }
+    }
+    let addr = house.gateway.addr();
+    let asked: Vec<_> = (0..80)
+        .map(|number| {
+            let question = post(CHAT, &chat("rivers", 200)).key(&keys[number % keys.len()]);
+            tokio::spawn(async move { question.ask(addr).await })
+        })
+        .collect();
+    let (mut served, mut refused) = (0, 0);
+    for asked in asked {
+        let answer = asked.await.unwrap();
+        match answer.status {
+            StatusCode::OK => served += 1,
+            _ => {
+                assert_eq!(answer.code(), "project_budget_exhausted");
+                assert!(answer.text().contains("all projects together"), "{}", answer.text());
+                refused += 1;
+            }
+        }
+    }
+    assert!(served > 0 && refused > 0, "{served} served, {refused} refused");
+    let rows = house.rows_soon(80).await;
+    let used: u64 = rows.iter().map(|row| row.provider_tokens).sum();
+    assert!(used <= budget, "{used}");
+    let mut of_tasks = 0;
+    for task in ["web-1", "web-2", "app-1", "app-2"] {
+        of_tasks += house.used(task).await.0;
+    }
+    assert_eq!(of_tasks, i64::try_from(used).unwrap());
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_tenants_state_and_limits_hold_for_its_tasks() {
+    let sim = sim();
+    let folder = Folder::new();
+    let configuration = config(&folder, &format!("http://{}", sim.addr()));
+    let limits = Limits { requests_per_minute: Some(2), ..Limits::default() };
+    let house = house_in(folder, configuration, limits).await;
+    let key = house.one_task(None, 1000).await;
+    let addr = house.gateway.addr();
+    let ask = || post(CHAT, &chat("rivers", 9)).key(&key);
+    assert_eq!(ask().ask(addr).await.status, StatusCode::OK);
+    assert_eq!(ask().ask(addr).await.status, StatusCode::OK);
+    assert_eq!(ask().ask(addr).await.code(), "rate_limited_requests");
+    let patch = TenantPatch { disabled: Some(true), ..TenantPatch::default() };
+    house.change(Change::PatchTenant { name: "acme".into(), patch }).await;
+    let disabled = ask().ask(addr).await;
+    assert_eq!((disabled.status, &*disabled.code()), (StatusCode::FORBIDDEN, "tenant_disabled"));
+    house.close().await;
+}
+
+fn by_project(config: &mut Config) {
+    let policy = r#"{"share":{"by":"tenant","inside":{"share":{"by":"project"}}}}"#;
+    config.pools[0].policy = parse_policy(policy).unwrap();
+    config.pools[0].capacity = 1;
+}
+
+#[tokio::test]
+async fn two_projects_of_one_tenant_share_by_their_weights() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), by_project).await;
+    let mut keys = Vec::new();
+    for (project, weight) in [("web", 3000), ("app", 1000)] {
+        house.project(project, weight, None).await;
+        let task = format!("{project}-1");
+        house.task(&task, project).await;
+        keys.push(house.claim(&task, "bot", 1_000_000).await);
+    }
+    fairgate_gateway::sync::refresh(house.gateway.app()).await.unwrap();
+    let addr = house.gateway.addr();
+    let ask = |key: &str, content: &str| {
+        let question = post(CHAT, &chat(content, 50)).key(key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let mut asked = vec![ask(&house.key, "first")];
+    let mut call = upstream.call().await;
+    for _ in 0..16 {
+        asked.extend([ask(&keys[0], "of web"), ask(&keys[1], "of app")]);
+    }
+    house.until(|live| live.waiting == 32).await;
+    let live = get("/api/v1/requests").key("admin").ask(house.gateway.admin_addr()).await.json();
+    let items = live["items"].as_array().unwrap();
+    assert_eq!(items.iter().filter(|item| item["project"] == "app").count(), 16);
+    let mut of_web = 0;
+    for granted in 0..32 {
+        call.answer(200, "application/json", usage(10, 50));
+        call = upstream.call().await;
+        let is_web = String::from_utf8_lossy(call.request.body()).contains("of web");
+        of_web += usize::from(is_web && granted < 16);
+    }
+    call.answer(200, "application/json", usage(10, 50));
+    for asked in asked {
+        assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+    }
+    assert!(
+        (11..=13).contains(&of_web),
+        "{of_web} of the first 16 are for the project of weight 3"
+    );
+    house.close().await;
+}

@@ -1,0 +1,205 @@
+//! The fleet, proven: projects with weights, agents that call the gateway with their task keys, one that dies and one that
+//! lies about its tokens. What the agents counted themselves is one account, the ledger another, the fleet's own view the
+//! third.
+
+mod agent;
+mod api;
+mod judged;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::error::ProveError;
+use crate::evidence::Ledger;
+use crate::folder::Folder;
+use crate::report::{Point, Report};
+use crate::scenario::{Fleet, Scenario};
+use crate::world::World;
+use agent::{Agent, Manner, Work};
+use api::Api;
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What all agents share: how far they are, by project.
+#[derive(Debug, Default)]
+struct Tally {
+    completed: AtomicU64,
+    tokens: [AtomicU64; 2],
+    stop: AtomicBool,
+}
+
+/// Everything that is left of a fleet's day.
+struct Evidence {
+    work: Vec<Work>,
+    /// The zombie's last call: what it was answered.
+    zombie: Option<String>,
+    tasks: Vec<serde_json::Value>,
+    view: serde_json::Value,
+    workspaces_held: u64,
+    rounds: Rounds,
+    points: Vec<Point>,
+    ledger: Ledger,
+}
+
+/// The journal of rounds, decided again.
+#[derive(Debug, Default)]
+struct Rounds {
+    all: u64,
+    same: u64,
+}
+
+/// Runs a fleet's day and judges it.
+pub(crate) async fn run(
+    scenario: &Scenario,
+    plan: &Fleet,
+    folder: &Folder,
+) -> Result<Report, ProveError> {
+    let world = World::start(scenario, folder.path()).await?;
+    let api = Api::new(world.address(), world.admin_token().to_owned());
+    prepare(&api, scenario, plan).await?;
+    let tally = Arc::new(Tally::default());
+    let projects: Vec<&'static str> = scenario.tenants.iter().map(|it| it.name).collect();
+    let mut agents = JoinSet::new();
+    let mut manners = vec![Manner::Honest; plan.agents];
+    manners.extend([Manner::Lies, Manner::Dies { after: plan.completed_min / 4 }]);
+    for (number, manner) in manners.into_iter().enumerate() {
+        let id = format!("agent-{number}");
+        let made = api.admin_post("/api/v1/agents", &serde_json::json!({"id": id})).await?;
+        let token = made["token"].as_str().unwrap_or_default().to_owned();
+        let agent = Agent {
+            api: api.clone(),
+            id,
+            token,
+            manner,
+            ask: scenario.tenants[0].ask,
+            projects: projects.clone(),
+            tally: tally.clone(),
+        };
+        agents.spawn(agent.run());
+    }
+    let points = watch(scenario, plan, &tally).await?;
+    tally.stop.store(true, Ordering::Relaxed);
+    let mut work = Vec::new();
+    while let Some(done) = agents.join_next().await {
+        work.push(done.map_err(|error| failed(&error.to_string()))??);
+    }
+    let zombie = zombie(&api, &work).await?;
+    let tasks = tasks(&api).await?;
+    let view = api.admin_get("/api/v1/fleet").await?;
+    let held = api.admin_get("/api/v1/workspaces").await?;
+    let workspaces_held = held["items"].as_array().map_or(0, |all| {
+        all.iter().filter(|workspace| !workspace["task"].is_null()).count() as u64
+    });
+    let ledger = world.finish_fleet().await?;
+    let rounds = rounds(folder)?;
+    let evidence = Evidence { work, zombie, tasks, view, workspaces_held, rounds, points, ledger };
+    Ok(judged::judge(scenario, plan, &evidence))
+}
+
+/// Projects and their tasks.
+async fn prepare(api: &Api, scenario: &Scenario, plan: &Fleet) -> Result<(), ProveError> {
+    for project in &scenario.tenants {
+        let made = serde_json::json!({
+            "id": project.name,
+            "tenant": project.name,
+            "weight": project.weight,
+            "concurrency": 64,
+        });
+        api.admin_post("/api/v1/projects", &made).await?;
+        let task = |number: u64| {
+            serde_json::json!({
+                "id": format!("{}-{number}", project.name),
+                "project": project.name,
+                "prompt": format!("Make {} calls.", number % 3 + 1),
+            })
+        };
+        let tasks: Vec<_> = (0..plan.tasks).map(task).collect();
+        api.admin_post("/api/v1/tasks", &serde_json::json!({"tasks": tasks})).await?;
+    }
+    Ok(())
+}
+
+/// Looks on until enough is done.
+async fn watch(scenario: &Scenario, plan: &Fleet, tally: &Tally) -> Result<Vec<Point>, ProveError> {
+    let began = Instant::now();
+    let mut points = Vec::new();
+    loop {
+        let tokens: Vec<u64> =
+            tally.tokens.iter().map(|tokens| tokens.load(Ordering::Relaxed)).collect();
+        let sum: u64 = tokens.iter().sum();
+        let weights: u64 = scenario.tenants.iter().map(|it| it.weight).sum();
+        #[allow(clippy::cast_precision_loss, reason = "for drawing")]
+        let ideal = |weight: u64| sum as f64 * weight as f64 / weights as f64;
+        let ideals = scenario.tenants.iter().map(|it| ideal(it.weight)).collect();
+        points.push(Point {
+            at_ms: began.elapsed().as_secs_f64() * 1e3,
+            tokens,
+            ideal_tokens: Some(ideals),
+            bound_tokens: None,
+            in_flight: vec![0; scenario.tenants.len()],
+        });
+        let completed = tally.completed.load(Ordering::Relaxed);
+        if completed >= plan.completed_min {
+            return Ok(points);
+        }
+        if began.elapsed() > plan.time_max {
+            return Err(ProveError::TooSlow {
+                scenario: scenario.name,
+                after: began.elapsed(),
+                tenant: scenario.tenants[0].name,
+                ended: completed,
+                needed: plan.completed_min,
+            });
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// The agent that died tries to spend with the key of the task that it lost.
+async fn zombie(api: &Api, work: &[Work]) -> Result<Option<String>, ProveError> {
+    let Some(key) = work.iter().find_map(|work| work.left_with.clone()) else { return Ok(None) };
+    let (status, answer) = api.chat(&key, "[sim:tokens=4] am I still there?", 8).await?;
+    let code = answer["error"]["code"].as_str().unwrap_or_default();
+    Ok(Some(format!("{status} {code}")))
+}
+
+/// All tasks with their history.
+async fn tasks(api: &Api) -> Result<Vec<serde_json::Value>, ProveError> {
+    let mut all = Vec::new();
+    let mut after = String::new();
+    loop {
+        let states = "COMPLETED,ASSIGNED,IN_PROGRESS,PAUSED,BLOCKED,FAILED,WAITING_INPUT";
+        let page = api.admin_get(&format!("/api/v1/tasks?state={states}&limit=500{after}")).await?;
+        let lines = page["items"].as_array().cloned().unwrap_or_default();
+        let Some(last) = lines.last().and_then(|line| line["id"].as_str()) else { return Ok(all) };
+        after = format!("&after={last}");
+        for line in &lines {
+            let id = line["id"].as_str().unwrap_or_default();
+            all.push(api.admin_get(&format!("/api/v1/tasks/{id}")).await?);
+        }
+    }
+}
+
+/// Decides every journaled call again.
+fn rounds(folder: &Folder) -> Result<Rounds, ProveError> {
+    let place = folder.path().join("fleet");
+    let bad = |source| ProveError::File { path: place.clone(), source };
+    let mut rounds = Rounds::default();
+    for entry in std::fs::read_dir(&place).map_err(bad)? {
+        let text = std::fs::read_to_string(entry.map_err(bad)?.path()).map_err(bad)?;
+        for line in text.lines() {
+            rounds.all += 1;
+            rounds.same += u64::from(judged::is_reproduced(line));
+        }
+    }
+    Ok(rounds)
+}
+
+fn failed(message: &str) -> ProveError {
+    ProveError::Gateway { doing: "did not serve the fleet", message: message.to_owned() }
+}

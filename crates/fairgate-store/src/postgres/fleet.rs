@@ -1,0 +1,113 @@
+//! The fleet's part in transactions of the ledger and of budgets. Whoever takes part in it waits for its row first, before
+//! anything else, so that nobody waits in a circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::jobs::LOCK_FLEET;
+use super::link::{Session, execute, query};
+use super::sql;
+use super::trouble::Trouble;
+use crate::claims::{self, Books, Charges, Use};
+use crate::fleet;
+use crate::ledger::Reservation;
+use crate::sums::signed;
+
+type Result<T> = std::result::Result<T, Trouble>;
+
+/// Begins a transaction that changes the fleet.
+pub(super) async fn begin(session: &mut Session) -> Result<()> {
+    let [lock] = session.prepare([LOCK_FLEET]).await?;
+    let client = &session.client;
+    let (begun, locked) = tokio::join!(client.batch_execute("BEGIN"), query(client, &lock, []));
+    begun?;
+    locked.map(drop)
+}
+
+/// Begins a transaction that reserves for tasks, and says how the fleet stands, as far as it concerns them.
+pub(super) async fn begin_reserving(
+    session: &mut Session,
+    wanted: &[Box<Reservation>],
+) -> Result<Books> {
+    begin(session).await?;
+    let books = read(session, wanted).await?;
+    let of_tasks = wanted.iter().filter(|it| it.claim.is_some());
+    let Some((window, at)) = of_tasks.map(|it| (it.fleet.window, it.at)).max_by_key(|it| it.1)
+    else {
+        return Ok(books);
+    };
+    if books.are_current(window, at) {
+        return Ok(books);
+    }
+    let [roll, forget] = session.prepare([fleet::ROLL, fleet::FORGET]).await?;
+    let client = &session.client;
+    let [bucket, oldest, before, kept] = window.edges(at);
+    let (rolled, forgotten) = tokio::join!(
+        execute(client, &roll, [&bucket, &oldest, &before]),
+        execute(client, &forget, [&kept]),
+    );
+    rolled?;
+    forgotten?;
+    read(session, wanted).await
+}
+
+async fn read(session: &mut Session, wanted: &[Box<Reservation>]) -> Result<Books> {
+    let [tasks, projects, fleet] =
+        session.prepare([sql::TASKS, sql::PROJECTS, claims::FLEET]).await?;
+    let client = &session.client;
+    let claims = || wanted.iter().filter_map(|it| it.claim.as_ref());
+    let of_tasks: BTreeSet<_> = claims().map(|claim| claim.task.as_str()).collect();
+    let of_projects: BTreeSet<_> = claims().map(|claim| claim.project.as_str()).collect();
+    let (of_tasks, of_projects) = (Vec::from_iter(of_tasks), Vec::from_iter(of_projects));
+    let terms = wanted.iter().find(|it| it.claim.is_some() && it.fleet.budget.is_some());
+    let whole = async {
+        match terms {
+            Some(_) => query(client, &fleet, []).await,
+            None => Ok(Vec::new()),
+        }
+    };
+    let (tasks, projects, whole) = tokio::join!(
+        query(client, &tasks, [&of_tasks]),
+        query(client, &projects, [&of_projects]),
+        whole,
+    );
+    let mut books = Books::default();
+    tasks?.iter().try_for_each(|row| books.put_task(row))?;
+    projects?.iter().try_for_each(|row| books.put_project(row))?;
+    if let Some(it) = terms {
+        whole?.iter().try_for_each(|row| books.put_fleet(row, it.fleet))?;
+    }
+    Ok(books)
+}
+
+/// Writes what tasks used.
+pub(super) async fn charge(session: &mut Session, charges: &Charges) -> Result<()> {
+    if charges.is_empty() {
+        return Ok(());
+    }
+    let [buckets, projects, tasks, count] = session
+        .prepare([
+            sql::ADD_TO_BUCKETS,
+            sql::ADD_TO_PROJECTS,
+            sql::ADD_TO_TASKS,
+            fleet::COUNT_CHANGE,
+        ])
+        .await?;
+    let mut by_project: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut by_task = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (claim, Use { tokens, calls }) in charges.iter() {
+        *by_project.entry(&claim.project).or_default() += tokens;
+        by_task.0.push(claim.task.as_str());
+        by_task.1.push(signed(claim.epoch));
+        by_task.2.push(tokens);
+        by_task.3.push(calls);
+    }
+    let (names, tokens): (Vec<_>, Vec<_>) = by_project.into_iter().unzip();
+    let client = &session.client;
+    let (a, b, c, d) = tokio::join!(
+        execute(client, &buckets, [&names, &tokens]),
+        execute(client, &projects, [&names, &tokens]),
+        execute(client, &tasks, [&by_task.0, &by_task.1, &by_task.2, &by_task.3]),
+        execute(client, &count, []),
+    );
+    a.and(b).and(c).and(d)
+}

@@ -1,0 +1,116 @@
+//! The fleet's commands, for people: projects, tasks, agents, workspaces, and how all of it stands.
+
+mod agent;
+mod bar;
+mod graph;
+mod overview;
+mod project;
+mod prompt;
+mod task;
+mod task_add;
+mod task_log;
+mod task_show;
+mod tasks_file;
+mod workspace;
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use fairgate_gateway::admin::moment;
+use fairgate_store::UnixMicros;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Common;
+use super::audit::to_the_second;
+use crate::output::Output;
+use crate::words::shown;
+
+pub(crate) use agent::AgentCommand;
+pub(crate) use overview::FleetArgs;
+pub(crate) use project::ProjectCommand;
+pub(crate) use task::TaskCommand;
+pub(crate) use workspace::WorkspaceCommand;
+
+impl Common {
+    /// Prints an answer: as it is, or as `write` tells what it says.
+    fn tell_as<T: DeserializeOwned>(
+        &self,
+        answer: &Value,
+        write: impl FnOnce(&T, &mut Output) -> io::Result<()>,
+    ) -> Result<()> {
+        if self.json {
+            return self.say(answer, "");
+        }
+        let mut out = Output::stdout();
+        write(&understood(answer)?, &mut out)?;
+        Ok(out.flush()?)
+    }
+}
+
+/// An answer as what it says.
+fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
+    T::deserialize(answer).context(
+        "the gateway's answer is not understood; is it of the same version as this command?",
+    )
+}
+
+/// The moment that it is.
+fn now() -> UnixMicros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// A moment to the second.
+fn at(moment: UnixMicros) -> String {
+    to_the_second(&moment::shown(moment))
+}
+
+/// A moment that is to come, as people type it: `2026-11-15T08:00:00Z`, seconds since 1970, or how far ahead: `90s`, `15m`,
+/// `2h`, `7d`.
+fn ahead(text: &str, now: UnixMicros) -> Option<UnixMicros> {
+    let typed = moment::parse_typed(text, now)?;
+    let is_span = text.ends_with(['s', 'm', 'h', 'd', 'w']);
+    Some(if is_span { UnixMicros(now.0.saturating_add(now.0 - typed.0)) } else { typed })
+}
+
+/// An argument that is a moment to come.
+fn ahead_argument(text: &str) -> Result<UnixMicros, String> {
+    ahead(text, now()).ok_or_else(|| {
+        "a moment such as 2026-11-15T08:00:00Z, or how far ahead it is, such as 30m or 2h"
+            .to_owned()
+    })
+}
+
+/// A text or a dash.
+fn or_dash(text: Option<&str>) -> String {
+    text.map_or_else(|| "-".to_owned(), shown)
+}
+
+/// Parts per million as a percentage with one place.
+fn percent(ppm: u64) -> String {
+    format!("{}.{} %", ppm / 10_000, ppm / 1000 % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_ahead() {
+        let now = UnixMicros(1_000_000_000);
+        let ahead = |text| ahead(text, now).map(|at| at.0);
+        assert_eq!(ahead("90s"), Some(1_090_000_000));
+        assert_eq!(ahead("2h"), Some(1_000_000_000 + 7_200_000_000));
+        assert_eq!(ahead("1970-01-01T00:00:05Z"), Some(5_000_000));
+        assert_eq!(ahead("soon"), None);
+    }
+
+    #[test]
+    fn percentages() {
+        assert_eq!(percent(0), "0.0 %");
+        assert_eq!(percent(748_900), "74.8 %");
+        assert_eq!(percent(1_000_000), "100.0 %");
+    }
+}

@@ -1,0 +1,107 @@
+//! What adding tasks comes to: which can start at once, and which come after them.
+
+use std::collections::HashMap;
+
+use fairgate_fleet::{AddedTasks, NewTask, TaskLine};
+
+use crate::table::{Cell, Table};
+use crate::words::{counted, shown};
+
+/// `4 tasks would be made; 1 is there already`.
+pub(super) fn summary(added: &AddedTasks) -> String {
+    let count = added.added.len();
+    let made = match (added.dry_run, count) {
+        (true, _) => "would be made",
+        (false, 1) => "is made",
+        (false, _) => "are made",
+    };
+    let tasks = counted(count as u64, "task");
+    let there = match added.unchanged.len() {
+        0 => String::new(),
+        1 => "; 1 was there already".to_owned(),
+        many => format!("; {many} were there already"),
+    };
+    format!("{tasks} {made}{there}")
+}
+
+/// The new tasks in the order in which they can start. A task's step is one more than the largest of those that it needs and
+/// that are new too.
+pub(super) fn steps(given: &[NewTask], added: &AddedTasks) -> Table {
+    let is_there =
+        |task: &&NewTask| task.id.as_ref().is_some_and(|id| added.unchanged.contains(id));
+    let new: Vec<&NewTask> = given.iter().filter(|task| !is_there(task)).collect();
+    let steps = numbered(&new);
+    let mut rows: Vec<(usize, &NewTask, &TaskLine)> = new
+        .iter()
+        .zip(&added.added)
+        .zip(steps)
+        .map(|((given, line), step)| (step, *given, line))
+        .collect();
+    rows.sort_by_key(|(step, ..)| *step);
+    let mut table =
+        Table::new(vec!["step", "task", "project", "state", "estimate", "needs", "title"]);
+    for (step, given, line) in rows {
+        let needs = if given.needs.is_empty() { "-".to_owned() } else { given.needs.join(", ") };
+        table.row(vec![
+            Cell::Number(step.to_string()),
+            Cell::Text(line.id.clone()),
+            Cell::Text(line.project.clone()),
+            Cell::Text(line.state.to_string()),
+            Cell::Number(line.estimate.to_string()),
+            Cell::Text(needs),
+            Cell::Text(shown(&line.title)),
+        ]);
+    }
+    table
+}
+
+/// The step of each task, from 1. The gateway has refused what has no order; should it be changed while it is looked at, the
+/// rest stays at the last step.
+fn numbered(tasks: &[&NewTask]) -> Vec<usize> {
+    let places = tasks.iter().enumerate().filter_map(|(i, task)| Some((task.id.as_deref()?, i)));
+    let places: HashMap<&str, usize> = places.collect();
+    let needs: Vec<Vec<usize>> = tasks
+        .iter()
+        .map(|task| task.needs.iter().filter_map(|id| places.get(id.as_str()).copied()).collect())
+        .collect();
+    let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
+    for (i, needs) in needs.iter().enumerate() {
+        needs.iter().for_each(|need| dependents[*need].push(i));
+    }
+    let mut left: Vec<usize> = needs.iter().map(Vec::len).collect();
+    let mut steps = vec![1; tasks.len()];
+    let mut ready: Vec<usize> = (0..tasks.len()).filter(|i| left[*i] == 0).collect();
+    while let Some(done) = ready.pop() {
+        for &next in &dependents[done] {
+            steps[next] = steps[next].max(steps[done] + 1);
+            left[next] -= 1;
+            if left[next] == 0 {
+                ready.push(next);
+            }
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(id: &str, needs: &[&str]) -> NewTask {
+        let task = serde_json::json!({"id": id, "project": "p", "prompt": "x", "needs": needs});
+        serde_json::from_value(task).expect("a task")
+    }
+
+    #[test]
+    fn tasks_come_after_what_they_need() {
+        let tasks = [
+            task("d", &["b", "c"]),
+            task("a", &[]),
+            task("b", &["a"]),
+            task("c", &["elsewhere"]),
+            task("e", &["d", "a"]),
+        ];
+        let tasks: Vec<&NewTask> = tasks.iter().collect();
+        assert_eq!(numbered(&tasks), [3, 1, 2, 1, 4]);
+    }
+}

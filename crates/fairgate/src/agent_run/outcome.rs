@@ -1,0 +1,176 @@
+//! What a command's end means for its task.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use fairgate_fleet::{Completion, Failure, Question};
+use fairgate_money::UnixMicros;
+
+use super::mask::Secrets;
+use super::tail::{cut, readable};
+use crate::agent_api::End;
+
+/// `EX_TEMPFAIL`: not now, and it counts as no failure.
+const LATER: i32 = 75;
+/// `EX_NOPERM`: a person must decide.
+const ASKS: i32 = 77;
+/// How long a task waits where its command does not say.
+const LATER_DEFAULT: Duration = Duration::from_secs(60);
+
+/// The longest result, reason and question that the gateway takes, in bytes.
+pub(super) const RESULT_BYTES_MAX: usize = 64 << 10;
+const REASON_BYTES_MAX: usize = 4 << 10;
+const QUESTION_BYTES_MAX: usize = 16 << 10;
+
+/// What a command left behind.
+pub(super) struct Left<'a> {
+    /// What it wrote into its result file.
+    pub(super) result: Option<String>,
+    /// The last lines that it printed to standard output.
+    pub(super) stdout: String,
+    /// The last lines that it printed to either.
+    pub(super) printed: String,
+    /// What it says that it used, in tokens.
+    pub(super) tokens: Option<u64>,
+    /// What must not be passed on.
+    pub(super) secrets: &'a Secrets,
+}
+
+impl Left<'_> {
+    /// How the claim ends. `now` is the server's clock.
+    pub(super) fn end(&self, status: ExitStatus, now: UnixMicros) -> End {
+        let tokens = self.tokens;
+        match status.code() {
+            Some(0) => {
+                let result = self.written().or_else(|| said(&self.stdout));
+                let result = result.map(|result| self.clean(&result, RESULT_BYTES_MAX));
+                End::Complete(Completion { result, tokens })
+            }
+            Some(LATER) => {
+                let (pause, why) = later(self.result.as_deref().unwrap_or(""));
+                let why =
+                    why.unwrap_or_else(|| "the command asked to be run again later".to_owned());
+                let micros = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
+                let limited_until = Some(UnixMicros(now.0.saturating_add(micros)));
+                let reason = Some(self.clean(&why, REASON_BYTES_MAX));
+                End::Fail(Failure { reason, limited_until, tokens })
+            }
+            Some(ASKS) => match self.written().or_else(|| said(&self.stdout)) {
+                Some(question) => End::Ask(Question {
+                    question: self.clean(&question, QUESTION_BYTES_MAX),
+                    tokens,
+                }),
+                None => {
+                    self.failure("exited with status 77 to ask a person, but wrote no question")
+                }
+            },
+            Some(code) => self.failure(&format!("exited with status {code}")),
+            None => {
+                let signal = status.signal().unwrap_or_default();
+                self.failure(&format!("was killed by signal {signal}"))
+            }
+        }
+    }
+
+    fn failure(&self, what: &str) -> End {
+        let why = match said(&self.printed) {
+            Some(printed) => format!("the command {what}; it printed last:\n{printed}"),
+            None => format!("the command {what} and printed nothing"),
+        };
+        let reason = Some(self.clean(&why, REASON_BYTES_MAX));
+        End::Fail(Failure { reason, limited_until: None, tokens: self.tokens })
+    }
+
+    fn written(&self) -> Option<String> {
+        said(self.result.as_deref()?)
+    }
+
+    fn clean(&self, text: &str, bytes_max: usize) -> String {
+        cut(&self.secrets.masked(&readable(text)), bytes_max)
+    }
+}
+
+/// A text that says something.
+fn said(text: &str) -> Option<String> {
+    let text = text.trim_end();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// How long to wait, in the first line as whole seconds, and why, in the lines after it.
+fn later(text: &str) -> (Duration, Option<String>) {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    match first.trim().parse() {
+        Ok(seconds) => (Duration::from_secs(seconds), said(rest)),
+        Err(_) => (LATER_DEFAULT, said(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMicros = UnixMicros(1_000_000_000);
+
+    fn exited(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    fn end(status: ExitStatus, result: Option<&str>, printed: &str) -> End {
+        let secrets = Secrets::new(["fgt-a-secret"]);
+        let result = result.map(str::to_owned);
+        let (stdout, printed) = (printed.to_owned(), printed.to_owned());
+        Left { result, stdout, printed, tokens: Some(5), secrets: &secrets }.end(status, NOW)
+    }
+
+    #[test]
+    fn a_command_that_ends_well_completes_its_task() {
+        let End::Complete(done) = end(exited(0), None, "all\ndone\n") else { panic!("complete") };
+        assert_eq!((done.result.as_deref(), done.tokens), (Some("all\ndone"), Some(5)));
+        let End::Complete(done) = end(exited(0), Some("a fgt-a-secret\0\n"), "x") else {
+            panic!("complete")
+        };
+        assert_eq!(done.result.as_deref(), Some("a [masked]"));
+        let End::Complete(done) = end(exited(0), Some(" \n"), "") else { panic!("complete") };
+        assert_eq!(done.result, None);
+        let End::Complete(done) = end(exited(0), Some(&"x".repeat(1 << 20)), "") else {
+            panic!("complete")
+        };
+        assert_eq!(done.result.map(|result| result.len()), Some(RESULT_BYTES_MAX));
+    }
+
+    #[test]
+    fn status_75_is_no_failure() {
+        let until = |text| match end(exited(75), text, "") {
+            End::Fail(failure) => (failure.limited_until.map(|at| at.0), failure.reason),
+            other => panic!("{other:?}"),
+        };
+        let (at, why) = until(Some("120\nquota until two\n"));
+        assert_eq!((at, why.as_deref()), (Some(1_120_000_000), Some("quota until two")));
+        assert_eq!(until(None).0, Some(1_060_000_000));
+        assert_eq!(until(Some("soon")), (Some(1_060_000_000), Some("soon".into())));
+        assert_eq!(until(Some("18446744073709551615")).0, Some(i64::MAX));
+    }
+
+    #[test]
+    fn status_77_asks() {
+        let End::Ask(ask) = end(exited(77), Some("which colour?\n"), "x") else { panic!("ask") };
+        assert_eq!(ask.question, "which colour?");
+        assert!(matches!(end(exited(77), None, ""), End::Fail(_)), "there is nothing to ask");
+    }
+
+    #[test]
+    fn other_ends_say_what_happened_and_what_was_printed() {
+        let reason = |status, printed: &str| match end(status, None, printed) {
+            End::Fail(Failure { reason: Some(reason), limited_until: None, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            reason(exited(3), "no fgt-a-secret here\n"),
+            "the command exited with status 3; it printed last:\nno [masked] here"
+        );
+        let killed = reason(ExitStatus::from_raw(9), "");
+        assert_eq!(killed, "the command was killed by signal 9 and printed nothing");
+        assert!(reason(exited(1), &"x".repeat(9999)).len() <= REASON_BYTES_MAX);
+    }
+}

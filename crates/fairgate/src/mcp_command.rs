@@ -1,0 +1,83 @@
+//! `fairgate mcp`: the fleet's tasks as tools of the Model Context Protocol.
+
+mod desk;
+mod http;
+mod server;
+mod tools;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use rmcp::ServiceExt;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::agent_api::{AgentApi, AgentArgs, Say};
+use desk::{Desk, last_release};
+use server::FleetTools;
+
+/// Offer the fleet's tasks to an agent as MCP tools: claim, progress, ask, complete, fail, add_tasks, why, my_share.
+///
+/// Speaks MCP on standard input and output, as coding agents start their tools; or over streamable HTTP with --http.
+/// While a task is claimed, signs of life are given for the agent, so that the task stays its own while the model thinks.
+/// They end with complete, fail or ask. When standard input closes, or on SIGTERM, a task that is still held is given back.
+#[derive(Debug, Args)]
+pub(crate) struct McpArgs {
+    #[command(flatten)]
+    agent: AgentArgs,
+    /// Serve streamable HTTP at http://ADDRESS/mcp instead. Clients send the agent's token as bearer token.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// With --http: after how many seconds without a call a task is given back.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, requires = "http")]
+    idle: u64,
+}
+
+/// Serves until standard input closes or a signal comes.
+pub(crate) fn run(args: &McpArgs) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(serve(args));
+    // A read of standard input cannot be cancelled.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    ended
+}
+
+async fn serve(args: &McpArgs) -> Result<()> {
+    let say: Say = Arc::new(|text: &str| {
+        let _ = writeln!(io::stderr(), "fairgate: {text}");
+    });
+    let desk = Arc::new(Desk::new(Arc::new(AgentApi::new(&args.agent)?), say.clone()));
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let served = async {
+        match args.http {
+            Some(address) => {
+                let idle_max = Duration::from_secs(args.idle);
+                http::serve(address, desk.clone(), args.agent.token(), idle_max, &say).await
+            }
+            None => over_stdio(desk.clone()).await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = served => ended,
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    last_release(&desk, "its MCP server ended").await;
+    ended
+}
+
+async fn over_stdio(desk: Arc<Desk>) -> Result<()> {
+    match FleetTools::new(desk).serve(rmcp::transport::stdio()).await {
+        Ok(running) => {
+            running.waiting().await?;
+            Ok(())
+        }
+        // A client that leaves before it said hello has no complaint.
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,123 @@
+//! MCP over streamable HTTP.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use fairgate_store::KeyHash;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::desk::Desk;
+use super::server::FleetTools;
+use crate::agent_api::Say;
+
+/// Where MCP is.
+const PATH: &str = "/mcp";
+/// How often it is looked whether anybody is still there.
+const LOOK: Duration = Duration::from_secs(1);
+
+type Mcp = StreamableHttpService<FleetTools, LocalSessionManager>;
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+/// Serves until it is dropped. Clients show the agent's token.
+pub(super) async fn serve(
+    address: SocketAddr,
+    desk: Arc<Desk>,
+    token: &str,
+    idle_max: Duration,
+    say: &Say,
+) -> Result<()> {
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+    let mcp = mcp(address, desk.clone());
+    say(&format!("MCP listens on http://{}{PATH}", listener.local_addr()?));
+    let token = KeyHash::of(token.as_bytes());
+    tokio::select! {
+        error = accept(&listener, mcp, token) => error,
+        () = give_back_when_idle(&desk, idle_max) => Ok(()),
+    }
+}
+
+fn mcp(address: SocketAddr, desk: Arc<Desk>) -> Mcp {
+    let config = StreamableHttpServerConfig::default();
+    // Names of this machine are not known here. The token keeps web pages out that a browser was tricked into calling this.
+    let config = if address.ip().is_loopback() { config } else { config.disable_allowed_hosts() };
+    let tools = move || Ok(FleetTools::new(desk.clone()));
+    StreamableHttpService::new(tools, Arc::new(LocalSessionManager::default()), config)
+}
+
+async fn accept(listener: &TcpListener, mcp: Mcp, token: KeyHash) -> Result<()> {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of files: somebody will close one.
+            sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let mcp = mcp.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let mcp = mcp.clone();
+                async move {
+                    Ok::<_, Infallible>(match refusal(&request, token) {
+                        Some(refusal) => refusal,
+                        None => mcp.handle(request).await,
+                    })
+                }
+            });
+            let mut builder = auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+            // A client that breaks off is the client's affair.
+            let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// What is not for MCP, or comes from somebody who is not the agent.
+fn refusal(request: &Request<Incoming>, token: KeyHash) -> Option<Answer> {
+    let answer = |status, text: &'static str| {
+        let mut answer = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
+        *answer.status_mut() = status;
+        answer
+    };
+    if request.uri().path() != PATH {
+        return Some(answer(StatusCode::NOT_FOUND, "MCP is at /mcp\n"));
+    }
+    let shown = bearer(request.headers()).map(|shown| KeyHash::of(shown.as_bytes()));
+    if shown == Some(token) {
+        return None;
+    }
+    let why = "send the agent's token as \"Authorization: Bearer TOKEN\"\n";
+    let mut answer = answer(StatusCode::UNAUTHORIZED, why);
+    let asks = http::HeaderValue::from_static("Bearer");
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, asks);
+    Some(answer)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// HTTP does not say when a client is gone for good: a task that nobody works on must not be kept alive for ever.
+async fn give_back_when_idle(desk: &Desk, idle_max: Duration) {
+    loop {
+        sleep(LOOK).await;
+        if desk.idle() > idle_max {
+            desk.release("its agent did not call for too long").await;
+        }
+    }
+}

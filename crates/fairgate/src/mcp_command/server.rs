@@ -1,0 +1,186 @@
+//! The desk as an MCP server.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use fairgate_fleet::{AddedTasks, Held, ProjectView, TaskLine, Why};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::desk::{Desk, Refused};
+use super::tools::{INSTRUCTIONS, ShareArguments, tools};
+
+/// One connection's server; all of them share the desk.
+#[derive(Clone)]
+pub(super) struct FleetTools {
+    desk: Arc<Desk>,
+}
+
+/// What a tool answers: a text for the model, and the same as data.
+type Answer = Result<(String, Value), Refused>;
+
+impl FleetTools {
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self { desk }
+    }
+
+    async fn answer(&self, name: &str, arguments: Value) -> Answer {
+        let desk = &self.desk;
+        Ok(match name {
+            "claim" => told_claim(desk.claim(read(arguments)?).await?),
+            "progress" => told_held(&desk.progress(read(arguments)?).await?),
+            "ask" => told_end(&desk.ask(read(arguments)?).await?),
+            "complete" => told_end(&desk.complete(read(arguments)?).await?),
+            "fail" => told_end(&desk.fail(read(arguments)?).await?),
+            "add_tasks" => told_added(&desk.add_tasks(read(arguments)?).await?),
+            "why" => told_why(&desk.why(read(arguments)?).await?),
+            "my_share" => {
+                let ShareArguments {} = read(arguments)?;
+                told_share(&desk.my_share().await?)
+            }
+            _ => return Err(format!("there is no tool {name:?}")),
+        })
+    }
+}
+
+impl ServerHandler for FleetTools {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("fairgate", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools().into_iter().find(|tool| tool.name == name)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if self.get_tool(&request.name).is_none() {
+            let message = format!("there is no tool {:?}", request.name);
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        self.desk.touch();
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let answer = tokio::select! {
+            answer = self.answer(&request.name, arguments) => answer,
+            // Nobody waits for it any more. A claim that was just given is given again.
+            () = context.ct.cancelled() => Err("cancelled".to_owned()),
+        };
+        self.desk.touch();
+        let result = match answer {
+            Ok((text, data)) => {
+                let mut result = CallToolResult::structured(data);
+                result.content = vec![ContentBlock::text(text)];
+                result
+            }
+            Err(why) => CallToolResult::error(vec![ContentBlock::text(why)]),
+        };
+        Ok(result.into())
+    }
+}
+
+fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, Refused> {
+    serde_json::from_value(arguments).map_err(|error| format!("arguments: {error}"))
+}
+
+fn both(text: String, data: &impl Serialize) -> (String, Value) {
+    (text, serde_json::to_value(data).unwrap_or_default())
+}
+
+fn told_claim(claim: Option<Value>) -> (String, Value) {
+    let Some(claim) = claim else {
+        let none = "There is no task for you now. Claim again to wait for one.".to_owned();
+        return (none, json!({ "claimed": false }));
+    };
+    let field = |name: &str| claim.get(name).and_then(Value::as_str);
+    let named = |name: &str| field(name).unwrap_or_default().to_owned();
+    let mut text =
+        format!("Task {} of project {}: {}\n", named("task"), named("project"), named("title"));
+    let mut line = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{name}: {value}");
+        }
+    };
+    line("Work in this folder", field("workspace_path"));
+    line("File with the key for LLM calls", field("key_file"));
+    line("You asked before", field("question"));
+    line("You were answered", field("answer"));
+    let _ = write!(text, "\n{}", named("prompt"));
+    let mut data = claim;
+    data["claimed"] = json!(true);
+    (text, data)
+}
+
+fn told_held(held: &Held) -> (String, Value) {
+    let Held { used, reserved, .. } = held;
+    let text =
+        format!("The task is yours. It used {used} tokens; {reserved} are set aside for it.");
+    both(text, held)
+}
+
+fn told_end(line: &TaskLine) -> (String, Value) {
+    let reason = line.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    both(format!("Task {} is {}{reason}. Claim the next one.", line.id, line.state), line)
+}
+
+fn told_added(added: &AddedTasks) -> (String, Value) {
+    let verb = if added.dry_run { "Would be added" } else { "Added" };
+    let mut text = format!("{verb}: {}.", added.added.len());
+    for line in &added.added {
+        let _ = write!(text, "\n{} {}: {}", line.id, line.state, line.title);
+    }
+    if !added.unchanged.is_empty() {
+        let _ = write!(text, "\nThere already: {}", added.unchanged.join(", "));
+    }
+    both(text, added)
+}
+
+fn told_why(why: &Why) -> (String, Value) {
+    let mut text = why.sentence.clone();
+    for fact in &why.facts {
+        let _ = write!(text, "\n{}: {}", fact.name, fact.value);
+    }
+    both(text, why)
+}
+
+fn told_share(project: &ProjectView) -> (String, Value) {
+    let percent = |ppm: Option<u64>| {
+        ppm.map_or("nothing yet".to_owned(), |ppm| {
+            format!("{}.{} %", ppm / 10_000, ppm / 1000 % 10)
+        })
+    };
+    let budget =
+        project.budget.map_or("no budget".to_owned(), |budget| format!("a budget of {budget}"));
+    let text = format!(
+        "Project {} has {} of what all used; its weight promises {}. It used {} tokens, {} are set aside, with {budget}. \
+         {} of its tasks can start, {} run.",
+        project.id,
+        percent(project.share_ppm),
+        percent(project.target_ppm),
+        project.used,
+        project.reserved,
+        project.ready,
+        project.running,
+    );
+    both(text, project)
+}

@@ -1,0 +1,179 @@
+//! How commands end, and what that means for their tasks.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::fake::{Fake, TOKEN};
+use super::started::{Agent, agent_run, is_alive, once};
+use crate::run::{command, finished};
+use crate::serve::Folder;
+
+/// Runs a command that fails and says why.
+fn fails(mut run: Command, why: &str) {
+    let ended = finished(run.output().expect("it runs"));
+    assert_eq!(ended.status, 1, "{ended:?}");
+    assert!(ended.stderr.contains(why), "{ended:?}");
+}
+
+#[test]
+fn a_command_finds_its_task_and_completes_it() {
+    let (fake, folder) = (Fake::start(), Folder::new());
+    fake.task(json!({
+        "prompt": "write a poem\n", "question": "on what?", "answer": "tides", "workspace": "w-1",
+        "workspace_path": folder.path(),
+    }));
+    let ended = once(
+        &fake,
+        "cat >prompt; env >env; pwd; echo done; printf 'a poem\\n' >$FAIRGATE_RESULT_FILE",
+    );
+    assert!(ended.status.success(), "{ended:?}");
+    let done = fake.said("complete");
+    assert_eq!(done, [json!({"epoch": 1, "result": "a poem"})]);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("it was written");
+    assert_eq!(read("prompt"), "write a poem\n\nYou asked: on what?\nThe answer: tides\n");
+    let env = read("env");
+    let has = |line: &str| assert!(env.lines().any(|there| there == line), "{line} in {env}");
+    has("FAIRGATE_TASK=t-1");
+    has("FAIRGATE_PROJECT=p");
+    has("FAIRGATE_EPOCH=1");
+    has("FAIRGATE_TITLE=a title");
+    has("FAIRGATE_ANSWER=tides");
+    has("FAIRGATE_WORKSPACE=w-1");
+    has(&format!("OPENAI_BASE_URL={}/v1", fake.url));
+    has(&format!("ANTHROPIC_BASE_URL={}", fake.url));
+    has("OPENAI_API_KEY=fgt-0123456789-the-tasks-key");
+    has("ANTHROPIC_API_KEY=fgt-0123456789-the-tasks-key");
+    assert!(!env.contains(TOKEN) && !env.contains("an-admin-token"), "{env}");
+    let place = folder.path().canonicalize().expect("it is there");
+    assert_eq!(fake.log(), format!("{}\ndone\n", place.display()));
+    assert!(!fake.said("heartbeat").is_empty(), "the work was begun");
+}
+
+#[test]
+fn the_last_lines_are_the_result_where_none_was_written() {
+    let fake = Fake::start();
+    fake.task(json!({}));
+    let ended = once(&fake, "cat; echo to stderr >&2; seq 100");
+    assert!(ended.status.success(), "{ended:?}");
+    let result = fake.said("complete")[0]["result"].as_str().expect("a result").to_owned();
+    assert!(result.starts_with("61\n") && result.ends_with("\n100"), "{result}");
+    assert!(ended.stdout.starts_with("do it\n1\n"), "{ended:?}");
+    assert!(ended.stderr.contains("to stderr\n"), "{ended:?}");
+    assert!(fake.log().contains("to stderr\n"));
+}
+
+#[test]
+fn other_exits_say_what_became_of_it() {
+    let fake = Fake::start();
+    for (place, script) in [
+        "echo broken >&2; exit 3",
+        "printf '90\\nthe quota is used up' >$FAIRGATE_RESULT_FILE; exit 75",
+        "echo 'which colour?' >$FAIRGATE_RESULT_FILE; exit 77",
+        "kill -9 $$",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        fake.task(json!({"epoch": place + 1}));
+        let ended = once(&fake, script);
+        assert!(ended.status.success(), "{ended:?}");
+    }
+    let failed = fake.said("fail");
+    let reason = |place: usize| failed[place]["reason"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(reason(0), "the command exited with status 3; it printed last:\nbroken");
+    assert_eq!(failed[0].get("limited_until"), None);
+    assert_eq!(reason(1), "the quota is used up");
+    let until = failed[1]["limited_until"].as_u64().expect("a moment") / 1_000_000;
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    assert!((now + 80..now + 95).contains(&until), "{until} at {now}");
+    assert_eq!(reason(2), "the command was killed by signal 9 and printed nothing");
+    assert_eq!(fake.said("ask"), [json!({"epoch": 3, "question": "which colour?"})]);
+}
+
+#[test]
+fn a_large_prompt_is_whole_on_standard_input_and_in_its_file() {
+    let fake = Fake::start();
+    fake.task(json!({"prompt": "x".repeat(1 << 20)}));
+    let script = "cat | wc -c; wc -c <$FAIRGATE_PROMPT_FILE; echo ${FAIRGATE_PROMPT-none}";
+    assert!(once(&fake, script).status.success());
+    assert_eq!(fake.said("complete")[0]["result"], "1048576\n1048576\nnone");
+}
+
+#[test]
+fn one_that_reports_its_tokens_is_heard() {
+    let fake = Fake::start();
+    fake.task(json!({"key": null}));
+    let ended = once(&fake, "echo 1234 >$FAIRGATE_TOKENS_FILE; echo ${OPENAI_API_KEY-none}");
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(fake.said("complete"), [json!({"epoch": 1, "result": "none", "tokens": 1234})]);
+}
+
+#[test]
+fn what_a_command_leaves_running_is_ended_with_it() {
+    let fake = Fake::start();
+    fake.task(json!({}));
+    let start = std::time::Instant::now();
+    assert!(once(&fake, "sleep 300 & echo $!").status.success());
+    assert!(start.elapsed().as_secs() < 20, "nobody waited for it");
+    let pid = fake.said("complete")[0]["result"].as_str().expect("a number").to_owned();
+    assert!(!is_alive(&pid));
+}
+
+#[test]
+fn a_command_that_is_not_there_harms_no_task() {
+    let fake = Fake::start();
+    fake.task(json!({}));
+    let mut run = command(&["agent", "run", "--url", &fake.url, "--name", "a-1"]);
+    run.args(["--", "./no-such-command"]).env("FAIRGATE_AGENT_TOKEN", TOKEN);
+    fails(run, "./no-such-command cannot be started");
+    assert_eq!(fake.said("release").len(), 1);
+    assert!(fake.said("fail").is_empty());
+}
+
+#[test]
+fn a_workspace_that_is_elsewhere_fails_the_task_with_the_reason() {
+    let fake = Fake::start();
+    fake.task(json!({"workspace": "w-1", "workspace_path": "/no/such/folder"}));
+    assert!(once(&fake, "true").status.success());
+    let reason = fake.said("fail")[0]["reason"].as_str().unwrap_or_default().to_owned();
+    let folder = "the folder /no/such/folder of workspace w-1 is not on this machine";
+    assert_eq!(reason, format!("the command was not started: {folder}"));
+}
+
+#[test]
+fn a_token_that_is_wrong_is_said_once_and_ends_it() {
+    let fake = Fake::start();
+    for (token, why) in [
+        ("wrong", "does not take the token for agent \"a-1\""),
+        (" ", "no token: set FAIRGATE_AGENT_TOKEN"),
+    ] {
+        let mut run = agent_run(&fake, &[], "true");
+        run.env("FAIRGATE_AGENT_TOKEN", token);
+        fails(run, why);
+    }
+}
+
+#[test]
+fn a_result_that_is_refused_fails_the_task() {
+    let fake = Fake::start();
+    fake.task(json!({}));
+    let refusal = json!({"error": {"code": "invalid", "message": "result: no"}});
+    fake.state().refusals.push_back((422, refusal));
+    assert!(once(&fake, "echo x").status.success());
+    assert_eq!(fake.said("refused complete").len(), 1);
+    let reason = fake.said("fail")[0]["reason"].as_str().unwrap_or_default().to_owned();
+    assert!(reason.contains("did not take the command's result: result: no"), "{reason}");
+}
+
+#[test]
+fn as_many_tasks_are_run_as_were_asked_for() {
+    let fake = Fake::start();
+    for task in ["t-1", "t-2", "t-3"] {
+        fake.task(json!({"task": task}));
+    }
+    let ended = Agent::start(&fake, &["--max-tasks", "2"], "echo $FAIRGATE_TASK").ended();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(ended.stdout, "t-1\nt-2\n");
+    assert_eq!(fake.state().tasks.len(), 1);
+}
