@@ -12,6 +12,7 @@ mod lint;
 mod mutants;
 mod node;
 mod python;
+mod pythons;
 mod step;
 mod test;
 mod tools;
@@ -34,6 +35,8 @@ Usage: cargo xtask <chore>
   test quick                      after an edit: rustfmt, clippy, unit tests, cases, vectors, and
                                   the property tests on few journals; FAIRGATE_CASES sets how many
   test python                     of all tests, what the Python package needs
+  test pythons                    the Python package's tests on each of Python 3.10 to 3.13 that is installed
+                                  (not part of `test`)
   test sdk                        of all tests, the SDKs' tests of the gateway
   test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
   test soak                       of all tests, the soak in 60 seconds

@@ -72,13 +72,16 @@ pub(crate) struct Slot {
     /// Whether leaving the block gives it back, or somebody else will.
     #[pyo3(get, set, name = "_kept")]
     kept: bool,
+    /// Whether its block is entered and not yet left: calls inside of it may use the slot.
+    #[pyo3(get, name = "_covers")]
+    covers: bool,
     /// Whether a call inside the block uses it just now.
     #[pyo3(get, set, name = "_lent")]
     lent: bool,
     /// How often such calls have settled what they used: then nobody need read it from the result.
     #[pyo3(get, set, name = "_metered")]
     metered: u64,
-    /// What is held around the block. It stays when the slot is over: what is further out is found through it.
+    /// What is held around the block. It stays when the block is left: what is further out is found through it.
     #[pyo3(get, name = "_around")]
     around: Option<Py<PyAny>>,
 }
@@ -116,6 +119,7 @@ impl Slot {
             waited_us: 0,
             asked_at: None,
             kept: true,
+            covers: false,
             lent: false,
             metered: 0,
             around: None,
@@ -191,7 +195,7 @@ impl Slot {
     /// What is no whole number of tokens is a TypeError or a ValueError here, and changes nothing.
     #[pyo3(signature = (tokens=None, *, input_tokens=None, output_tokens=None, model=None))]
     fn settle(
-        &mut self,
+        slf: &Bound<'_, Self>,
         tokens: Option<&Bound<'_, PyAny>>,
         input_tokens: Option<&Bound<'_, PyAny>>,
         output_tokens: Option<&Bound<'_, PyAny>>,
@@ -204,7 +208,7 @@ impl Slot {
         let output = number("output_tokens", output_tokens)?.unwrap_or(0);
         let total = number("tokens", tokens)?.unwrap_or(input.saturating_add(output));
         let model = model.map(model_name).transpose()?;
-        let used = &mut self.used;
+        let used = &mut slf.borrow_mut().used;
         used.tokens = Some(used.tokens.unwrap_or(0).saturating_add(total));
         used.input_tokens = used.input_tokens.saturating_add(input);
         used.output_tokens = used.output_tokens.saturating_add(output);
@@ -338,10 +342,10 @@ impl Slot {
         let py = slf.py();
         let rare = Rare::of(py)?;
         let mut around = rare.get_cover.bind(py).call0()?;
-        // Leaving a block changes no context: whatever is over is passed by here.
+        // Leaving a block changes no context: what was left is passed by here.
         while let Ok(slot) = around.cast_exact::<Self>() {
             let slot = slot.borrow();
-            if slot.state != State::Over {
+            if slot.covers {
                 break;
             }
             let further_out = slot.around.as_ref().map(|around| around.bind(py).clone());
@@ -349,7 +353,10 @@ impl Slot {
             around = further_out.unwrap_or_else(|| py.None().into_bound(py));
         }
         let around = (!around.is_none()).then(|| around.unbind());
-        let before = mem::replace(&mut slf.borrow_mut().around, around);
+        let mut this = slf.borrow_mut();
+        this.covers = true;
+        let before = mem::replace(&mut this.around, around);
+        drop(this);
         drop(before);
         rare.set_cover.call1(py, (slf,))?;
         Ok(())
@@ -407,10 +414,14 @@ impl Slot {
         self.asks.timeout
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let id = if self.number == 0 { "-".to_owned() } else { self.number.to_string() };
-        let agent = self.asks.agent.bind(py).repr()?;
-        let state = match self.state {
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let this = slf.borrow();
+        let (number, state) = (this.number, this.state);
+        let agent = this.asks.agent.clone_ref(slf.py());
+        drop(this);
+        let agent = agent.bind(slf.py()).repr()?;
+        let id = if number == 0 { "-".to_owned() } else { number.to_string() };
+        let state = match state {
             State::New => "new",
             State::Waiting => "waiting",
             State::Held => "held",

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyWeakrefReference;
+use pyo3::types::{PyDict, PyWeakrefReference};
 
 use crate::owners::Owner;
 
@@ -30,9 +30,9 @@ impl Asker {
 /// The task that runs here; nobody in a callback of the event loop.
 pub(crate) fn task_here(py: Python<'_>) -> PyResult<Asker> {
     let asyncio = Asyncio::of(py)?;
-    let task = match asyncio.is_slow {
-        true => task_of_loop(py, asyncio)?,
-        false => asyncio.current_task.call0(py).map_err(|error| no_event_loop(py, error))?,
+    let task = match &asyncio.tasks_by_loop {
+        Some(tasks) => task_of_loop(py, asyncio, tasks.bind(py))?,
+        None => asyncio.current_task.call0(py).map_err(|error| no_event_loop(py, error))?,
     };
     Ok(if task.is_none(py) { Asker::NOBODY } else { Asker::task(task) })
 }
@@ -71,7 +71,11 @@ thread_local! {
 
 /// As `asyncio.current_task()`, without asking for the running loop each time: before Python 3.12 that is a system call.
 /// A loop that still has the same `_thread_id` has been running in this thread ever since.
-fn task_of_loop(py: Python<'_>, asyncio: &Asyncio) -> PyResult<Py<PyAny>> {
+fn task_of_loop(
+    py: Python<'_>,
+    asyncio: &Asyncio,
+    tasks: &Bound<'_, PyDict>,
+) -> PyResult<Py<PyAny>> {
     let known = KNOWN_LOOP.with_borrow(|known| {
         let KnownLoop { event_loop, thread_id } = known.as_ref()?;
         Some((event_loop.bind(py).upgrade()?, thread_id.clone_ref(py)))
@@ -79,7 +83,8 @@ fn task_of_loop(py: Python<'_>, asyncio: &Asyncio) -> PyResult<Py<PyAny>> {
     if let Some((event_loop, thread_id)) = known
         && event_loop.getattr(intern!(py, "_thread_id")).is_ok_and(|id| id.is(&thread_id))
     {
-        return asyncio.current_task.call1(py, (event_loop,));
+        let task = tasks.get_item(event_loop)?;
+        return Ok(task.map_or_else(|| py.None(), Bound::unbind));
     }
     let task = asyncio.current_task.call0(py).map_err(|error| no_event_loop(py, error))?;
     let event_loop = asyncio.running_loop.bind(py).call0()?;
@@ -111,8 +116,9 @@ fn thread_here() -> Owner {
 struct Asyncio {
     current_task: Py<PyAny>,
     running_loop: Py<PyAny>,
-    /// Whether to ask for the running loop is slow.
-    is_slow: bool,
+    /// The running task of each event loop, where to ask for the running loop is slow: before Python 3.12, which keeps this
+    /// dict in one place.
+    tasks_by_loop: Option<Py<PyDict>>,
 }
 
 impl Asyncio {
@@ -121,10 +127,15 @@ impl Asyncio {
         ASYNCIO.get_or_try_init(py, || {
             let asyncio = py.import("asyncio")?;
             let function = |name| PyResult::Ok(asyncio.getattr(name)?.unbind());
+            let tasks = || {
+                let tasks = asyncio.getattr("tasks").ok()?.getattr("_current_tasks").ok()?;
+                tasks.cast_into::<PyDict>().ok().map(Bound::unbind)
+            };
+            let is_slow = py.version_info() < (3, 12);
             Ok(Self {
                 current_task: function("current_task")?,
                 running_loop: function("_get_running_loop")?,
-                is_slow: py.version_info() < (3, 12),
+                tasks_by_loop: if is_slow { tasks() } else { None },
             })
         })
     }

@@ -181,6 +181,7 @@ class Slot:
     _retry_seconds: Final[float]
     _around: Final[Slot | Cover | None]
     _asked_at: float | None
+    _covers: Final[bool]
     _kept: bool
     _lent: bool
     _metered: int

@@ -18,6 +18,8 @@ class Cover:
 
     __slots__ = ("_around", "_lent", "slot")
 
+    _covers = True
+
     def __init__(self, slot: Slot, around: Covers) -> None:
         self.slot = slot
         self._around = around
@@ -25,7 +27,7 @@ class Cover:
 
 
 #: What is held around this code: the innermost, which knows what is around it. A slot whose block this is stands for
-#: itself, and is passed by when it is over: leaving a block does not change the context.
+#: itself, and is passed by when its block was left: that does not change the context.
 Covers = Union["Slot", Cover, None]
 covers: ContextVar[Covers] = ContextVar("fairgate_covers", default=None)
 
@@ -66,9 +68,10 @@ def lease(gate: Gate) -> Lease | None:
     """
     cover = covers.get()
     while cover is not None:
-        slot = cover.slot if isinstance(cover, Cover) else cover
-        if slot.held and slot._gate is gate and not cover._lent:
-            return Lease(cover, slot)
+        if not cover._lent and cover._covers:
+            slot = cover.slot if isinstance(cover, Cover) else cover
+            if slot.held and slot._gate is gate:
+                return Lease(cover, slot)
         cover = cover._around
     return None
 

@@ -114,6 +114,7 @@ fn refusal<'py>(slf: &Bound<'py, Slot>, why: impl IntoPyObject<'py>) -> PyResult
 /// The block ends: the slot is given back, unless it goes with what the block returned.
 pub(super) fn leave(slf: &Bound<'_, Slot>, error: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
+    slf.borrow_mut().covers = false;
     if !error.is_none() {
         Rare::of(py)?.ends_with.call1(py, (slf, error))?;
     } else if slf.borrow().asked_at.is_some() {

@@ -29,8 +29,8 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
-use utoipa::OpenApi;
 use tokio::time::{Instant, timeout_at};
+use utoipa::OpenApi;
 
 pub(crate) use self::table::Leases;
 
@@ -133,7 +133,10 @@ async fn answered(
             let wait = Query::read(parts.uri.query().unwrap_or_default())?.wait;
             Ok(look(app, known(lease)?, wait).await)
         }
-        Asked::Renew(lease) => Ok(renew(&known(lease)?)),
+        Asked::Renew(lease) => {
+            let lease = known(lease)?;
+            Ok(renew(&lease))
+        }
         Asked::Limited(lease) => {
             let lease = known(lease)?;
             let body = read(app, &caller, &parts.headers, body).await?;
@@ -144,7 +147,10 @@ async fn answered(
             let body = read(app, &caller, &parts.headers, body).await?;
             settle(&lease, Word::Settle(wire::report(&body)?)).await
         }
-        Asked::Cancel(lease) => Ok(cancel(&known(lease)?).await),
+        Asked::Cancel(lease) => {
+            let lease = known(lease)?;
+            Ok(cancel(&lease).await)
+        }
     }
 }
 

@@ -436,7 +436,8 @@ async fn every_route_of_leases_is_described() {
         let path = format!("{LEASES}{path}");
         fits(&answer.json(), described(document, method, &path, answer.status.as_u16()));
     };
-    let call = || json!({"model": "gpt-5", "cost": 10, "client": "c", "id": "own", "wait_ms": 5000});
+    let call =
+        || json!({"model": "gpt-5", "cost": 10, "client": "c", "id": "own", "wait_ms": 5000});
     let submitted = client.submit(call()).await;
     check("post", "", &submitted);
     let id = submitted.json()["id"].as_str().unwrap().to_owned();

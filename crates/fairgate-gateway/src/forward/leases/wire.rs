@@ -105,7 +105,7 @@ pub(super) struct Settlement {
 }
 
 /// Whether a call did what it was made for. One that failed is charged at least what its time in the slot is worth.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = LeaseOutcome)]
 pub(super) enum Outcome {
@@ -158,7 +158,7 @@ pub(super) struct LeaseBody {
     provider_tokens: Option<u64>,
     /// What it cost, in millionths of the installation's currency.
     #[serde(skip_serializing_if = "Option::is_none")]
-    money_micro_units: Option<i64>,
+    money_micro_units: Option<u64>,
     /// Why it was refused, in the news of a client program.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<LeaseRefusal>,
