@@ -284,7 +284,7 @@ async def test_calls_that_wait_go_on_after_a_restart_of_the_gateway(
         waiting = [asyncio.create_task(in_task(number)) for number in range(4)]
         waiting += [asyncio.create_task(asyncio.to_thread(in_thread, number)) for number in (4, 5)]
         deadline = time.monotonic() + 20
-        while (await asyncio.to_thread(first.get, "pools/provider"))["waiting"] < 6:
+        while (await asyncio.to_thread(first.get, "pools/provider"))["queued"] < 6:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
         first.process.kill()
