@@ -19,6 +19,9 @@ def test_schemathesis_finds_nothing(own_gateway, tmp_path):
             # It never ends; the gateway's own tests read it.
             "--exclude-path",
             "/api/v1/fairshare/live/stream",
+            # They need a tenant's key and a pool that leases; the gateway's own tests compare them with the document.
+            "--exclude-path-regex",
+            "^/v1/leases",
             "--max-examples",
             "100",
             "--seed",

@@ -1,8 +1,8 @@
 //! The chores of the gateway: the SDKs' tests, the benchmark beside its peers, the soak.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::node::node_modules;
 use crate::python::{self, Venv, target};
 use crate::step::Step;
 use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, tools};
@@ -172,47 +172,6 @@ fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)
     words.extend(args.iter().map(|&arg| arg.to_owned()));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Step::new(what, &program("fairgate-bench"), &words)
-}
-
-/// Packages from npm, in a folder under `target/`.
-struct NodeModules {
-    modules: PathBuf,
-    /// The steps that install them; none where they are there.
-    steps: Vec<Step>,
-}
-
-/// What the package.json and package-lock.json of a folder list, installed as they list it.
-fn node_modules(root: &Path, name: &str, source: &str) -> Result<NodeModules, Refusal> {
-    let folder = target(root).join("npm").join(name);
-    let modules = folder.join("node_modules");
-    let lock = root.join(source).join("package-lock.json");
-    let wanted = fs::read_to_string(&lock)
-        .map_err(|error| Refusal(format!("cannot read {}: {error}", lock.display())))?;
-    // Copied when everything is installed, so that half an installation is not taken for a whole one.
-    let stamp = folder.join("installed.json");
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
-        return Ok(NodeModules { modules, steps: Vec::new() });
-    }
-    fs::create_dir_all(&folder)
-        .map_err(|error| Refusal(format!("cannot make {}: {error}", folder.display())))?;
-    let mut steps = tools::need_debian("node", "nodejs");
-    steps.extend(tools::need_debian("npm", "npm"));
-    let (place, lock) = (folder.display().to_string(), lock.display().to_string());
-    let package = root.join(source).join("package.json").display().to_string();
-    steps.extend([
-        Step::new(&format!("list of {name}"), "cp", &["-f", &package, &lock, &place]),
-        Step::new(
-            &format!("npm packages of {name}"),
-            "npm",
-            &["ci", "--prefix", &place, "--no-audit", "--no-fund", "--ignore-scripts"],
-        ),
-        Step::new(
-            &format!("npm packages of {name} are whole"),
-            "cp",
-            &["-f", &lock, &stamp.display().to_string()],
-        ),
-    ]);
-    Ok(NodeModules { modules, steps })
 }
 
 #[cfg(test)]

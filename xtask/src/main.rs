@@ -5,11 +5,14 @@
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
 mod bench;
+mod frameworks;
 mod fuzz;
 mod gateway;
 mod lint;
 mod mutants;
+mod node;
 mod python;
+mod pythons;
 mod step;
 mod test;
 mod tools;
@@ -32,9 +35,13 @@ Usage: cargo xtask <chore>
   test quick                      after an edit: rustfmt, clippy, unit tests, cases, vectors, and
                                   the property tests on few journals; FAIRGATE_CASES sets how many
   test python                     of all tests, what the Python package needs
+  test pythons                    the Python package's tests on each of Python 3.10 to 3.13 that is installed
+                                  (not part of `test`)
   test sdk                        of all tests, the SDKs' tests of the gateway
   test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
   test soak                       of all tests, the soak in 60 seconds
+  test frameworks [NAME]          the Python package's recipes with the real frameworks from PyPI (not
+                                  part of `test`: they take gigabytes); all of them unless one is named
   lint                            rustfmt, clippy and rustdoc, warnings are errors
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench prefix [options]          the prefix index and placing by it, as ratios

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::node::node_modules;
 use crate::step::Step;
 use crate::{Refusal, cargo, tools};
 
 /// The Python package.
-const PACKAGE: &str = "bindings/python";
+pub(crate) const PACKAGE: &str = "bindings/python";
+/// What its tests need.
+pub(crate) const TEST_REQUIREMENTS: &str = "bindings/python/requirements-test.txt";
 const MANIFEST: &str = "bindings/python/Cargo.toml";
 
 /// A virtual environment under `target/`.
@@ -37,6 +40,20 @@ impl Venv {
 /// The virtual environment of that name, with what a requirements file (its path from the root) lists. It is made
 /// anew where the file has changed since.
 pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, Refusal> {
+    let mut venv = venv_with(root, name, requirements, Path::new("python3"))?;
+    if !venv.steps.is_empty() {
+        venv.steps.splice(..0, need_python());
+    }
+    Ok(venv)
+}
+
+/// As [`venv`], of an interpreter that is there.
+pub(crate) fn venv_with(
+    root: &Path,
+    name: &str,
+    requirements: &str,
+    interpreter: &Path,
+) -> Result<Venv, Refusal> {
     let wanted = fs::read_to_string(root.join(requirements))
         .map_err(|error| Refusal(format!("cannot read {requirements}: {error}")))?;
     let folder = target(root).join("venv").join(name);
@@ -45,7 +62,7 @@ pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, 
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(Venv { folder, steps: Vec::new() });
     }
-    let mut venv = Venv { folder, steps: need_python() };
+    let mut venv = Venv { folder, steps: Vec::new() };
     let place = venv.folder.to_string_lossy().into_owned();
     let make = ["-m", "venv", "--clear", &*place];
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
@@ -56,7 +73,7 @@ pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, 
     );
     let done = ["-f", requirements, &*stamp.to_string_lossy()];
     venv.steps.extend([
-        Step::new(&format!("venv {name}"), "python3", &make),
+        Step::new(&format!("venv {name}"), &interpreter.to_string_lossy(), &make),
         install,
         Step::new(&format!("venv {name} is whole"), "cp", &done),
     ]);
@@ -85,19 +102,26 @@ pub(crate) fn steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
 pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
+    let pyright = node_modules(root, "pyright", "bindings/python/pyright")?;
+    steps.extend(pyright.steps);
     steps.extend(lint_steps(root, &venv));
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
+    let pyright = pyright.modules.join("pyright/index.js");
+    let tests = pytest(root, &venv, "pytest", &[]);
+    steps.push(tests.env("FAIRGATE_PYRIGHT", &pyright.to_string_lossy()));
+    Ok(steps)
+}
+
+/// The tests of the package, in an environment that has it. They run the command `fairgate` and the simulated model.
+pub(crate) fn pytest(root: &Path, venv: &Venv, name: &str, options: &[&str]) -> Step {
     let program = |name| target(root).join("debug").join(name).to_string_lossy().into_owned();
     let pytest = ["-m", "pytest", "--quiet", "-c", "bindings/python/pyproject.toml"];
-    let tests = [&pytest, &["--rootdir", PACKAGE, "bindings/python/tests"] as &[&str]].concat();
-    steps.push(
-        venv.step("pytest", "python", &tests)
-            .env("FAIRGATE_BINARY", &program("fairgate"))
-            .env("FAIRGATE_SIM_BINARY", &program("fairgate-sim"))
-            .env("FAIRGATE_WHEELS", &wheels(root)),
-    );
-    Ok(steps)
+    let tests = ["--rootdir", PACKAGE, "bindings/python/tests"];
+    venv.step(name, "python", &[&pytest[..], &tests, options].concat())
+        .env("FAIRGATE_BINARY", &program("fairgate"))
+        .env("FAIRGATE_SIM_BINARY", &program("fairgate-sim"))
+        .env("FAIRGATE_WHEELS", &wheels(root))
 }
 
 fn lint_steps(root: &Path, venv: &Venv) -> Vec<Step> {
@@ -125,7 +149,7 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
 }
 
 fn test_venv(root: &Path) -> Result<Venv, Refusal> {
-    venv(root, "python-tests", "bindings/python/requirements-test.txt")
+    venv(root, "python-tests", TEST_REQUIREMENTS)
 }
 
 fn build_wheel(root: &Path, venv: &Venv) -> Step {
@@ -133,7 +157,7 @@ fn build_wheel(root: &Path, venv: &Venv) -> Step {
     venv.step("wheel", "maturin", &[&args, &[&*wheels(root)] as &[&str]].concat())
 }
 
-fn install_wheel(root: &Path, venv: &Venv) -> Step {
+pub(crate) fn install_wheel(root: &Path, venv: &Venv) -> Step {
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     let fresh = ["--force-reinstall", "--no-deps", "--no-index", "--find-links"];
     let wheels = wheels(root);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::step::Step;
-use crate::{Refusal, cargo, gateway, lint, python, tools};
+use crate::{Refusal, cargo, frameworks, gateway, lint, python, pythons, tools};
 
 /// How many random journals the property tests of `test quick` try. The whole suite tries 20 000.
 const QUICK_CASES: &str = "600";
@@ -24,12 +24,14 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
         [] => all(root),
         ["quick"] => quick(root),
         ["python"] => python::steps_alone(root),
+        ["pythons"] => pythons::steps(root),
         ["sdk"] => gateway::sdk_steps_alone(root),
         ["backends"] => gateway::backend_steps_alone(root),
+        ["frameworks", rest @ ..] => frameworks::steps(root, rest),
         ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python`, `sdk`, `backends` and `soak`, and none for everything";
+            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `soak` and `frameworks`, and none for everything";
             Err(Refusal(format!("no such tests: `{other}`; {there_are}")))
         }
     }

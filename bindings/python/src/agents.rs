@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fairgate_core::attribute::{Attribute, Attributes};
+use foldhash::fast::FixedState;
 
 use crate::budget::Budget;
 
@@ -74,7 +75,8 @@ impl Agent {
 /// All agents, by name and by index.
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
-    by_name: HashMap<Arc<str>, AgentIndex>,
+    /// The names are the program's own: nobody from outside could choose them so that they collide.
+    by_name: HashMap<Arc<str>, AgentIndex, FixedState>,
     list: Vec<Agent>,
 }
 

@@ -10,9 +10,9 @@
 //! whoever drives the desk then says so with [`Desk::tick`]. How long somebody waits at most is its own affair: it
 //! withdraws.
 //!
-//! `W` is how somebody who waits is woken. The desk never does it: it puts notices into [`Desk::outbox`], for
-//! whoever called it to deliver when the lock is no longer held. For the same reason a `W` that is no longer needed
-//! goes to [`Desk::discarded`]: to drop it may run code.
+//! `W` is how somebody who waits is woken; asking does not need it where a slot is free, so it is said later. The desk
+//! never wakes anybody: it puts notices into [`Desk::outbox`], for whoever called it to deliver when the lock is no
+//! longer held. For the same reason a `W` that is no longer needed goes to [`Desk::discarded`]: to drop it may run code.
 
 mod budgets;
 mod decisions;
@@ -67,7 +67,7 @@ pub(crate) struct Ask<'a> {
 /// What the one who asks is told at once.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Granted,
+    Granted(Handle),
     Waits,
     Refused(Refusal),
 }
@@ -112,6 +112,17 @@ pub(crate) struct Notice<W> {
     pub(crate) number: Number,
     pub(crate) waiter: W,
     pub(crate) news: News,
+}
+
+/// What the desk leaves to whoever called it.
+pub(crate) struct Errand<W> {
+    /// Somebody to wake.
+    pub(crate) notice: Option<Notice<W>>,
+    /// After how long [`Desk::tick`] is due.
+    pub(crate) alarm: Option<Duration>,
+    pub(crate) alerts: Vec<Alert>,
+    /// To be dropped.
+    pub(crate) discarded: Vec<W>,
 }
 
 /// How a wait ended.
@@ -168,8 +179,8 @@ struct Entry<W> {
 }
 
 enum Phase<W> {
-    /// Waits for a slot since that tick.
-    Waiting { waiter: W, since: Ticks },
+    /// Waits for a slot since that tick; not every waiter has said yet how to be woken.
+    Waiting { waiter: Option<W>, since: Ticks },
     /// Holds a slot. Why it was granted it, as JSON, where that was asked for; how it stood with the provider then.
     InFlight { why: Option<Box<str>>, ticket: Ticket },
 }
@@ -188,7 +199,7 @@ pub(crate) struct Desk<W> {
     pub(crate) ledger: Ledger,
     pub(crate) journal: Option<Journal>,
     pub(crate) outbox: VecDeque<Notice<W>>,
-    pub(crate) discarded: Vec<W>,
+    discarded: Vec<W>,
     /// How waits ended whose waiters have not said yet how to be woken.
     pub(crate) early: HashMap<Number, News>,
     /// Who waits for a slot or holds one, by its handle in the pool.
@@ -201,7 +212,7 @@ pub(crate) struct Desk<W> {
     /// The budget of agents for whom none was stated.
     default_budget: Option<Terms>,
     /// Budgets of which a part was spent that somebody wants to be told of.
-    pub(crate) alerts: Vec<Alert>,
+    alerts: Vec<Alert>,
     /// Agents whose budget may have become large enough for somebody who waits for it.
     relieved: BTreeSet<AgentIndex>,
     pace: Pace,
@@ -246,11 +257,11 @@ impl<W> Desk<W> {
         }
     }
 
-    /// Asks for a slot under a number that is used once. Where the answer is that it waits, `waiter` is told later how
-    /// that ended.
-    pub(crate) fn ask(&mut self, number: Number, ask: &Ask<'_>, waiter: W) -> Answer {
+    /// Asks for a slot under a number that is used once. Where the answer is that it waits, [`Desk::set_waiter`] says who
+    /// is told how that ended.
+    pub(crate) fn ask(&mut self, number: Number, ask: &Ask<'_>) -> Answer {
         let agent = self.agents.named(ask.agent);
-        let answer = self.admit(number, agent, ask, waiter).unwrap_or_else(|refusal| {
+        let answer = self.admit(number, agent, ask).unwrap_or_else(|refusal| {
             self.agents.get(agent).refused(refusal.code());
             Answer::Refused(refusal)
         });
@@ -263,10 +274,8 @@ impl<W> Desk<W> {
         number: Number,
         agent: AgentIndex,
         ask: &Ask<'_>,
-        waiter: W,
     ) -> Result<Answer, Refusal> {
         if self.closed {
-            self.discarded.push(waiter);
             return Err(Refusal::Closed);
         }
         self.prepare_budget(agent);
@@ -292,7 +301,6 @@ impl<W> Desk<W> {
         };
         let fits = its.budget.as_mut().is_none_or(|budget| budget.reserve(cost));
         if !fits && let Some(refusal) = self.refuse_to_park(agent, cost) {
-            self.discarded.push(waiter);
             return Err(refusal);
         }
         if ask.explain {
@@ -300,22 +308,22 @@ impl<W> Desk<W> {
         }
         let submit = request.submit(ask.priority);
         if !fits {
-            self.park(Parked { request, waiter, submit });
+            self.park(Parked { request, waiter: None, submit });
             return Ok(Answer::Waits);
         }
-        match self.enter(request, waiter, submit) {
+        match self.enter(request, submit) {
             Answer::Refused(refusal) => Err(refusal),
             answer => Ok(answer),
         }
     }
 
     /// Puts a request into the pool for somebody who asks: granted, or waiting, or refused.
-    fn enter(&mut self, request: Request, waiter: W, submit: Box<Submit>) -> Answer {
-        match self.submit(request, waiter, submit, true) {
-            Ok(handle) => {
-                let entry = handle.and_then(|handle| self.entry(handle));
-                if entry.is_some_and(Entry::is_in_flight) { Answer::Granted } else { Answer::Waits }
+    fn enter(&mut self, request: Request, submit: Box<Submit>) -> Answer {
+        match self.submit(request, None, submit, true) {
+            Ok(Some(handle)) if self.entry(handle).is_some_and(Entry::is_in_flight) => {
+                Answer::Granted(handle)
             }
+            Ok(_) => Answer::Waits,
             Err(refusal) => Answer::Refused(refusal),
         }
     }
@@ -365,7 +373,7 @@ impl<W> Desk<W> {
         let Some(handle) = self.find(number) else {
             let Parked { request, waiter, .. } = self.unpark(number)?;
             self.to_explain.remove(&request.id);
-            self.discarded.push(waiter);
+            self.discarded.extend(waiter);
             return Some(request.agent);
         };
         let Entry { request, phase } = self.take_entry(handle)?;
@@ -373,7 +381,7 @@ impl<W> Desk<W> {
         match phase {
             Phase::Waiting { waiter, .. } => {
                 self.leave_queue(&request);
-                self.discarded.push(waiter);
+                self.discarded.extend(waiter);
                 self.apply(Event::Cancel { id: request.id });
             }
             // It was granted a slot, and never ran: nothing was used.
@@ -382,15 +390,17 @@ impl<W> Desk<W> {
         Some(agent)
     }
 
-    /// Ends a request that holds a slot, with what it used. Nothing where it does not hold one any more.
-    pub(crate) fn release(&mut self, number: Number, used: &Used) {
-        let Some(handle) = self.find(number) else { return };
+    /// Ends a request that holds a slot, with what it used. Nothing where it does not hold one any more. `handle` is the
+    /// one that it was granted under, where that is known.
+    pub(crate) fn release(&mut self, number: Number, handle: Option<Handle>, used: &Used) {
+        let is_its = |entry: &Entry<W>| entry.request.number == number;
+        let known = handle.filter(|handle| self.entry(*handle).is_some_and(is_its));
+        let Some(handle) = known.or_else(|| self.find(number)) else { return };
         if !self.entry(handle).is_some_and(Entry::is_in_flight) {
             return;
         }
         let Some(Entry { request, .. }) = self.take_entry(handle) else { return };
-        let agent = self.agents.get(request.agent).name.clone();
-        self.ledger.add(agent, used.tokens.unwrap_or(request.cost), used);
+        self.ledger.add(request.agent, used.tokens.unwrap_or(request.cost), used);
         self.give_back(request, used.tokens);
         self.relieve();
     }
@@ -403,9 +413,9 @@ impl<W> Desk<W> {
         if its.budget.is_some() {
             self.settle_budget(&request, tokens.unwrap_or(request.cost));
         }
-        self.pace.ended(self.now());
         let tokens = tokens.map(Tokens);
         self.apply(Event::Release { id: request.id, tokens, quota: None });
+        self.pace.ended(self.pool.now());
     }
 
     fn settle_budget(&mut self, request: &Request, used: u64) {
@@ -465,10 +475,20 @@ impl<W> Desk<W> {
             None => self.parked.get_mut(&number).map(|its| &mut its.waiter),
         };
         let before = match place {
-            Some(place) => mem::replace(place, waiter),
-            None => waiter,
+            Some(place) => place.replace(waiter),
+            None => Some(waiter),
         };
-        self.discarded.push(before);
+        self.discarded.extend(before);
+    }
+
+    /// Has somebody who waits told how that ended: by a notice, or when it says how to be woken.
+    fn tell(&mut self, number: Number, waiter: Option<W>, news: News) {
+        match waiter {
+            Some(waiter) => self.outbox.push_back(Notice { number, waiter, news }),
+            None => {
+                self.early.insert(number, news);
+            }
+        }
     }
 
     /// An operator's event, such as a hold or another capacity.
@@ -496,7 +516,7 @@ impl<W> Desk<W> {
         }
         // Without slots nobody is granted one while others are still being sent away.
         self.apply(Event::Capacity { slots: 0 });
-        let mut gone: Vec<(Number, W)> = mem::take(&mut self.parked)
+        let mut gone: Vec<(Number, Option<W>)> = mem::take(&mut self.parked)
             .into_values()
             .map(|Parked { request, waiter, .. }| {
                 self.leave_budget(&request);
@@ -511,16 +531,31 @@ impl<W> Desk<W> {
             self.apply(Event::Cancel { id: request.id });
         }
         gone.sort_unstable_by_key(|(number, _)| *number);
-        let news = || News::Refused(Refusal::Closed);
-        let notices =
-            gone.into_iter().map(|(number, waiter)| Notice { number, waiter, news: news() });
-        self.outbox.extend(notices);
+        for (number, waiter) in gone {
+            self.tell(number, waiter, News::Refused(Refusal::Closed));
+        }
         self.to_explain.clear();
         self.relieved.clear();
     }
 
+    /// What is left to do for whoever called, with the desk unlocked; nothing where that is all.
+    pub(crate) fn next_errand(&mut self) -> Option<Errand<W>> {
+        let notice = self.outbox.pop_front();
+        let alarm = if notice.is_none() { self.next_alarm() } else { None };
+        let is_all = notice.is_none()
+            && alarm.is_none()
+            && self.alerts.is_empty()
+            && self.discarded.is_empty();
+        (!is_all).then(|| Errand {
+            notice,
+            alarm,
+            alerts: mem::take(&mut self.alerts),
+            discarded: mem::take(&mut self.discarded),
+        })
+    }
+
     /// When the pool should be told that time has passed, where that is sooner than anybody has been asked to.
-    pub(crate) fn next_alarm(&mut self) -> Option<Duration> {
+    fn next_alarm(&mut self) -> Option<Duration> {
         let in_pool = (self.has_provider() && self.pool.waiting() > 0)
             .then(|| self.pool.next_change())
             .flatten();
@@ -550,10 +585,11 @@ impl<W> Desk<W> {
         }
         for entry in self.entries.drain(..).flatten() {
             if let Phase::Waiting { waiter, .. } = entry.phase {
-                self.discarded.push(waiter);
+                self.discarded.extend(waiter);
             }
         }
-        self.discarded.extend(mem::take(&mut self.parked).into_values().map(|its| its.waiter));
+        self.discarded
+            .extend(mem::take(&mut self.parked).into_values().filter_map(|its| its.waiter));
         self.discarded.extend(self.outbox.drain(..).map(|notice| notice.waiter));
         self.early.clear();
         self.owners = Owners::default();

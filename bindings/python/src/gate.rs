@@ -3,7 +3,6 @@
 //! The lock around the desk is held for the time of one event, never while Python code runs, a future is resolved or
 //! an object is dropped: all of those may call back into here.
 
-use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,19 +24,31 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
 use crate::budget::{Period, Terms};
 use crate::deadlock;
-use crate::desk::{Alert, Answer, Ask, Decimal, Desk, Rates};
+use crate::desk::{Alert, Answer, Ask, Decimal, Desk, Errand, Number, Rates};
 use crate::journal::Journal;
 use crate::owners::Owner;
 use crate::report;
 use crate::usage::Used;
 use crate::wake::{Waiter, outcome, refusal_tuple};
 
+/// What somebody asks for, as Python says it.
+pub(crate) struct Question<'a, 'py> {
+    pub(crate) agent: &'a str,
+    pub(crate) weight: f64,
+    pub(crate) cost: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) priority: i64,
+    pub(crate) attributes: Option<&'a Bound<'py, PyDict>>,
+    pub(crate) owner: Owner,
+    /// [`EXPLAIN`], [`TIMED`] and [`KEEPS`].
+    pub(crate) flags: u8,
+}
+
 /// A flag of `ask`: the grant should come with the numbers that decided it.
-const EXPLAIN: u8 = 1;
+pub(crate) const EXPLAIN: u8 = 1;
 /// It gives up by itself after a while.
-const TIMED: u8 = 2;
+pub(crate) const TIMED: u8 = 2;
 /// The task or thread that asks is the one that will give the slot back.
-const KEEPS: u8 = 4;
+pub(crate) const KEEPS: u8 = 4;
 
 /// A desk that `deadlock` can look at, too. Whoever locks it holds the GIL, so that several can be looked at as of one
 /// moment.
@@ -91,33 +102,9 @@ impl Gate {
         owner: u64,
         flags: u8,
     ) -> PyResult<Py<PyAny>> {
-        let weight = task_weight(weight)?;
-        let given = attributes.map(texts_of).transpose()?;
-        let attributes = given.as_ref().map(|given| {
-            let mut texts = given.each_ref().map(Option::as_deref);
-            texts[Attribute::Agent as usize] = Some(agent);
-            texts
-        });
-        let cost = cost.map(|cost| tokens_from("cost", cost)).transpose()?;
-        let owner = Owner(owner);
-        let ask = Ask {
-            agent,
-            attributes,
-            weight,
-            // A weight of 1 stands for a thousand tokens: so many thousandths are so many tokens.
-            cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
-            priority,
-            owner,
-            keeps: flags & KEEPS != 0,
-            timed: flags & TIMED != 0,
-            explain: flags & EXPLAIN != 0,
-        };
-        let mut answer = self.desk()?.ask(id, &ask, Waiter::Unnamed);
-        if matches!(answer, Answer::Waits) && deadlock::is_certain(&self.desk, owner) {
-            answer = Answer::Refused(self.desk()?.refuse_deadlock(id, owner));
-        }
-        self.deliver(py)?;
-        answered(py, &answer)
+        let question =
+            Question { agent, weight, cost, priority, attributes, owner: Owner(owner), flags };
+        answered(py, &self.submit(py, id, &question)?)
     }
 
     /// Says how a request that waits is woken: through `future`, which belongs to `event_loop`, or is a queue where that
@@ -135,22 +122,18 @@ impl Gate {
         if news.is_none() {
             desk.set_waiter(id, Waiter::here(future, event_loop));
         }
-        drop(desk);
-        self.deliver(py)?;
+        self.finish(py, desk)?;
         news.map_or_else(|| Ok(py.None()), |news| outcome(py, &news))
     }
 
     /// Takes a request out that still waits; False where it does not.
     fn withdraw(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
-        let withdrawn = self.desk()?.withdraw(id);
-        self.deliver(py)?;
-        Ok(withdrawn)
+        self.change(py, |desk| desk.withdraw(id))
     }
 
     /// Ends a request, whether it waits or holds a slot.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.desk()?.cancel(id);
-        self.deliver(py)
+        self.change(py, |desk| desk.cancel(id))
     }
 
     /// Ends a request that holds a slot, with what it used where that is known.
@@ -165,8 +148,7 @@ impl Gate {
         model: Option<String>,
     ) -> PyResult<()> {
         let used = Used { tokens, input_tokens, output_tokens, model };
-        self.desk()?.release(id, &used);
-        self.deliver(py)
+        self.change(py, |desk| desk.release(id, None, &used))
     }
 
     /// Says which task or thread will give a slot back from now on; 0 where that may be anybody.
@@ -184,14 +166,12 @@ impl Gate {
         burst_seconds: u64,
     ) -> PyResult<()> {
         let stated = Stated { requests_per_minute, tokens_per_minute };
-        self.desk()?.set_rates(Rates { stated, burst_seconds });
-        self.deliver(py)
+        self.change(py, |desk| desk.set_rates(Rates { stated, burst_seconds }))
     }
 
     /// Time has passed, as `alarm` was told that it should.
     fn tick(&self, py: Python<'_>) -> PyResult<()> {
-        self.desk()?.tick();
-        self.deliver(py)
+        self.change(py, Desk::tick)
     }
 
     /// The provider has answered a request in flight. Where it refused it because of a limit, and the same may be sent again
@@ -211,32 +191,28 @@ impl Gate {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
         let pause = if status.is_client_error() || status.is_server_error() {
             let complaint = limits::refusal(status, body, &mut told, now);
-            self.desk()?.met_limit(id, &told, &complaint)
+            self.change(py, |desk| desk.met_limit(id, &told, &complaint))?
         } else {
-            self.desk()?.answered(id, &told);
+            self.change(py, |desk| desk.answered(id, &told))?;
             None
         };
-        self.deliver(py)?;
         Ok(pause.map(|pause| pause.as_secs_f64()))
     }
 
     /// Submits a request in flight again, before all others of its agent; its slot goes to the next, charged nothing. The
     /// same answers as to `ask`.
     fn again(&self, py: Python<'_>, id: u64) -> PyResult<Py<PyAny>> {
-        let answer = self.desk()?.again(id, Waiter::Unnamed);
-        self.deliver(py)?;
+        let answer = self.change(py, |desk| desk.again(id))?;
         answered(py, &answer)
     }
 
     fn set_capacity(&self, py: Python<'_>, slots: u64) -> PyResult<()> {
-        self.desk()?.set_capacity(slots);
-        self.deliver(py)
+        self.change(py, |desk| desk.set_capacity(slots))
     }
 
     fn set_policy(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
         let policy = policy_from(policy)?;
-        self.desk()?.set_policy(policy);
-        self.deliver(py)
+        self.change(py, |desk| desk.set_policy(policy))
     }
 
     fn hold(&self, py: Python<'_>, by: &str, flow: &str) -> PyResult<()> {
@@ -284,19 +260,15 @@ impl Gate {
         };
         alerts.sort_unstable();
         let terms = tokens.map(|limit| Terms { limit, waits, period, alerts });
-        let mut desk = self.desk()?;
-        match agent {
+        self.change(py, |desk| match agent {
             Some(agent) => desk.set_budget(agent, terms),
             None => desk.set_default_budget(terms),
-        }
-        drop(desk);
-        self.deliver(py)
+        })
     }
 
     /// Sends everybody away who waits or will ask.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.desk()?.close();
-        self.deliver(py)?;
+        self.change(py, Desk::close)?;
         self.flush_journal(py)
     }
 
@@ -327,23 +299,23 @@ impl Gate {
 
     /// Starts anew with nobody in it: for a child process.
     fn forget_requests(&self, py: Python<'_>) -> PyResult<()> {
-        self.desk()?.forget_requests();
-        self.deliver(py)
+        self.change(py, Desk::forget_requests)
     }
 
     /// Everything that is counted, as a dict.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let mut desk = self.desk()?;
-        desk.roll_budgets();
-        let report = report::Report::of(&desk);
-        drop(desk);
-        self.deliver(py)?;
+        let report = self.change(py, |desk| {
+            desk.roll_budgets();
+            report::Report::of(desk)
+        })?;
         report.into_dict(py)
     }
 
     /// What was used: (agent, model, requests, tokens, input tokens, output tokens) by agent and model.
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let rows = self.desk()?.ledger.rows();
+        let desk = self.desk()?;
+        let rows = desk.ledger.rows(&desk.agents);
+        drop(desk);
         let row = |(agent, model, sum): (String, String, crate::usage::Sum)| {
             (agent, model, sum.requests, sum.tokens, sum.input_tokens, sum.output_tokens)
         };
@@ -380,49 +352,108 @@ impl Gate {
     }
 
     fn operate(&self, py: Python<'_>, event: Event) -> PyResult<()> {
-        self.desk()?.operate(event);
-        self.deliver(py)
+        self.change(py, |desk| desk.operate(event))
     }
 
-    /// Tells those for whom there is news. Where somebody's loop is closed, what was theirs goes to the next.
-    ///
-    /// An interrupt ends this early; what is left in the outbox goes out with the next call.
-    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
-        loop {
-            let mut desk = self.desk()?;
-            let discarded = mem::take(&mut desk.discarded);
-            let notice = desk.outbox.pop_front();
-            let alarm = if notice.is_none() { desk.next_alarm() } else { None };
-            let alerts = mem::take(&mut desk.alerts);
+    /// Asks for a slot under a number that no other request has.
+    pub(crate) fn submit(
+        &self,
+        py: Python<'_>,
+        number: Number,
+        question: &Question<'_, '_>,
+    ) -> PyResult<Answer> {
+        let &Question { agent, weight, cost, priority, attributes, owner, flags } = question;
+        let weight = task_weight(weight)?;
+        let given = attributes.map(texts_of).transpose()?;
+        let attributes = given.as_ref().map(|given| {
+            let mut texts = given.each_ref().map(Option::as_deref);
+            texts[Attribute::Agent as usize] = Some(agent);
+            texts
+        });
+        let cost = cost.map(|cost| tokens_from("cost", cost)).transpose()?;
+        let ask = Ask {
+            agent,
+            attributes,
+            weight,
+            // A weight of 1 stands for a thousand tokens: so many thousandths are so many tokens.
+            cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
+            priority,
+            owner,
+            keeps: flags & KEEPS != 0,
+            timed: flags & TIMED != 0,
+            explain: flags & EXPLAIN != 0,
+        };
+        let mut desk = self.desk()?;
+        let mut answer = desk.ask(number, &ask);
+        if matches!(answer, Answer::Waits) {
+            // No Python code runs in between, so this is still the state that the request met.
             drop(desk);
-            drop(discarded);
-            for Alert { agent, part, spent, limit } in alerts {
-                let part = f64::from(part) / 1000.0;
-                self.alarm.call_method1(py, intern!(py, "alert"), (&*agent, part, spent, limit))?;
-            }
-            if let Some(alarm) = alarm {
-                self.alarm.call1(py, (alarm.as_secs_f64(),))?;
-            }
-            let Some(notice) = notice else { return Ok(()) };
-            if matches!(notice.waiter, Waiter::Unnamed) {
-                self.desk()?.early.insert(notice.number, notice.news);
-                continue;
-            }
-            if let Err(error) = notice.waiter.wake(py, &notice.news) {
-                if !error.is_instance_of::<PyException>(py) {
-                    self.desk()?.outbox.push_front(notice);
-                    return Err(error);
-                }
-                self.desk()?.cancel(notice.number);
+            let is_certain = deadlock::is_certain(&self.desk, owner);
+            desk = self.desk()?;
+            if is_certain {
+                answer = Answer::Refused(desk.refuse_deadlock(number, owner));
             }
         }
+        self.finish(py, desk)?;
+        Ok(answer)
+    }
+
+    /// Changes the desk, then tells those for whom there is news.
+    pub(crate) fn change<T>(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&mut Desk<Waiter>) -> T,
+    ) -> PyResult<T> {
+        let mut desk = self.desk()?;
+        let result = change(&mut desk);
+        self.finish(py, desk)?;
+        Ok(result)
+    }
+
+    /// Unlocks the desk and does what it leaves to do: tells those for whom there is news. Where somebody's loop is closed,
+    /// what was theirs goes to the next.
+    ///
+    /// An interrupt ends this early; what is left in the outbox goes out with the next call.
+    fn finish<'a>(
+        &'a self,
+        py: Python<'_>,
+        mut desk: MutexGuard<'a, Desk<Waiter>>,
+    ) -> PyResult<()> {
+        while let Some(errand) = desk.next_errand() {
+            drop(desk);
+            self.run(py, errand)?;
+            desk = self.desk()?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, py: Python<'_>, errand: Errand<Waiter>) -> PyResult<()> {
+        let Errand { notice, alarm, alerts, discarded } = errand;
+        drop(discarded);
+        if let Some(notice) = notice
+            && let Err(error) = notice.waiter.wake(py, &notice.news)
+        {
+            if !error.is_instance_of::<PyException>(py) {
+                self.desk()?.outbox.push_front(notice);
+                return Err(error);
+            }
+            self.desk()?.cancel(notice.number);
+        }
+        for Alert { agent, part, spent, limit } in alerts {
+            let part = f64::from(part) / 1000.0;
+            self.alarm.call_method1(py, intern!(py, "alert"), (&*agent, part, spent, limit))?;
+        }
+        if let Some(alarm) = alarm {
+            self.alarm.call1(py, (alarm.as_secs_f64(),))?;
+        }
+        Ok(())
     }
 }
 
 /// 0 where it was granted, None where it waits, or why it was refused.
 fn answered(py: Python<'_>, answer: &Answer) -> PyResult<Py<PyAny>> {
     match answer {
-        Answer::Granted => 0u64.into_py_any(py),
+        Answer::Granted(_) => 0u64.into_py_any(py),
         Answer::Waits => Ok(py.None()),
         Answer::Refused(refusal) => refusal_tuple(py, refusal),
     }

@@ -12,8 +12,10 @@ mod gate;
 mod journal;
 mod owners;
 mod report;
+mod slot;
 mod usage;
 mod wake;
+mod who;
 
 use fairgate_core::proportional;
 use fairgate_journal::schedule::{Layout, read_snapshot, write_assignments, write_explanation};
@@ -25,6 +27,8 @@ use pyo3::prelude::*;
 mod _core {
     #[pymodule_export]
     use super::gate::Gate;
+    #[pymodule_export]
+    use super::slot::{Slot, SlotFactory};
     #[pymodule_export]
     use super::wake::resolve;
     #[pymodule_export]

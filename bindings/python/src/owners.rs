@@ -4,10 +4,34 @@
 //! schedulers of the process.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A task or thread, as a number that is its own while it waits or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(pub(crate) u64);
+
+/// The hash of an owner: its number, which is an address or a count, spread over all bits. Nobody from outside chooses it.
+#[derive(Debug, Default)]
+pub(crate) struct OwnerHasher(u64);
+
+impl Hasher for OwnerHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // An odd constant with as many ones as zeros; tables use the upper bits and the lower ones.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Counts = HashMap<Owner, u64, BuildHasherDefault<OwnerHasher>>;
 
 impl Owner {
     /// Nobody in particular: a callback outside of any task, or a slot that anybody may give back.
@@ -17,9 +41,9 @@ impl Owner {
 /// All owners that hold slots of one scheduler or wait for one.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    held: HashMap<Owner, u64>,
+    held: Counts,
     /// Waits that only a grant can end. One with a timeout is not among them.
-    waits: HashMap<Owner, u64>,
+    waits: Counts,
 }
 
 impl Owners {
@@ -60,13 +84,13 @@ impl Owners {
     }
 }
 
-fn add(counts: &mut HashMap<Owner, u64>, owner: Owner) {
+fn add(counts: &mut Counts, owner: Owner) {
     if owner != Owner::NOBODY {
         *counts.entry(owner).or_default() += 1;
     }
 }
 
-fn take(counts: &mut HashMap<Owner, u64>, owner: Owner) {
+fn take(counts: &mut Counts, owner: Owner) {
     if let Some(count) = counts.get_mut(&owner) {
         *count -= 1;
         if *count == 0 {

@@ -11,8 +11,6 @@ use crate::desk::{News, Refusal};
 
 /// Somebody who waits.
 pub(crate) enum Waiter {
-    /// Somebody who has not said yet how to be woken: asking does not need it where a slot is free.
-    Unnamed,
     /// A task: its future, the future's loop, and the thread that runs the loop.
     Task { future: Py<PyAny>, event_loop: Py<PyAny>, thread: ThreadId },
     /// A thread that waits on a `queue.SimpleQueue`.
@@ -32,8 +30,6 @@ impl Waiter {
     pub(crate) fn wake(&self, py: Python<'_>, news: &News) -> PyResult<()> {
         let news = outcome(py, news)?;
         match self {
-            // The gate keeps the news until it does.
-            Self::Unnamed => {}
             Self::Thread { queue } => {
                 queue.call_method1(py, intern!(py, "put"), (news,))?;
             }

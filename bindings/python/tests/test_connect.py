@@ -18,12 +18,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import openai
 import pytest
+from conftest import Model
+from langchain_openai import ChatOpenAI
 
 import fairgate
+from fairgate.adapters.langchain import schedule
+from fairgate.adapters.openai import attach
 
 CONFIG = """
-listen: 127.0.0.1:0
+listen: 127.0.0.1:{port}
 data_dir: {data}
 journal: {{folder: {data}/journal}}
 pools:
@@ -38,12 +44,14 @@ pools:
 class House:
     """A gateway as a process, with one tenant and its key."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, data: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], url: str, data: Path, key: str | None) -> None:
         self.process = process
         self.url = url
         self._token = (data / "admin-token").read_text().strip()
-        self.post("groups", {"name": "all"})
-        self.key = self.tenant("acme")
+        if key is None:
+            self.post("groups", {"name": "all"})
+            key = self.tenant("acme")
+        self.key = key
 
     def tenant(self, name: str, **limits: Any) -> str:
         self.post("tenants", {"name": name, "group": "all", **limits})
@@ -61,17 +69,20 @@ class House:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.get("attempts?limit=1000")["items"]
         return rows
 
 
 @contextlib.contextmanager
-def serving(binary: str, data: Path, capacity: int, rates: str = "") -> Iterator[House]:
+def serving(
+    binary: str, data: Path, capacity: int, rates: str = "", *, again: House | None = None
+) -> Iterator[House]:
+    """A gateway; with ``again`` in the place of one that has ended, at its address and with its data."""
     data.mkdir(exist_ok=True)
     config = data / "fairgate.yaml"
-    config.write_text(CONFIG.format(data=data, capacity=capacity, rates=rates))
+    port = 0 if again is None else again.url.rpartition(":")[2]
+    config.write_text(CONFIG.format(data=data, capacity=capacity, rates=rates, port=port))
     with (data / "serve.log").open("w") as log:
         command = [binary, "serve", "--config", str(config)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -84,7 +95,7 @@ def serving(binary: str, data: Path, capacity: int, rates: str = "") -> Iterator
                 url = found.group(1)
                 break
         assert url, (data / "serve.log").read_text()
-        yield House(process, url, data)
+        yield House(process, url, data, None if again is None else again.key)
     finally:
         process.terminate()
         process.wait(20)
@@ -220,6 +231,75 @@ async def test_a_call_that_goes_on_without_its_gateway_is_logged(
             slot.release()
             scheduler.close()
     assert "was not settled" in caplog.text
+
+
+async def test_adapters_work_over_leases(house: House, model: Model) -> None:
+    scheduler = fairgate.connect(house.url, house.key)
+    options: dict[str, Any] = {"base_url": f"{model.url}/v1", "api_key": "none"}
+    client = attach(openai.AsyncOpenAI(**options), scheduler, agent="attached", timeout=60.0)
+    http = httpx2.AsyncClient()
+    plain = ChatOpenAI(model="gpt-4o-mini", http_async_client=http, stream_usage=True, **options)
+    chat = schedule(plain, scheduler, agent="chain")
+
+    async def attached() -> None:
+        await client.chat.completions.create(model="gpt-4o-mini", messages=[{"role": "user", "content": "hello"}])
+
+    async def streamed() -> None:
+        assert [chunk async for chunk in chat.astream("hello")]
+
+    calls = [*(attached() for _ in range(4)), *(chat.ainvoke("hello") for _ in range(4)), streamed()]
+    await asyncio.wait_for(asyncio.gather(*calls), 90)
+    # Where a layer further out holds a slot, a call takes no other one.
+    async with scheduler.slot("outer", model="gpt-4o-mini"):
+        await attached()
+    await client.close()
+    await http.aclose()
+    await asyncio.to_thread(scheduler.close)
+    rows = await asyncio.to_thread(house.rows)
+    assert {row["outcome"] for row in rows} == {"completed"} and {row["model"] for row in rows} == {"gpt-4o-mini"}
+    by_agent = {agent: [row for row in rows if row["agent"] == agent] for agent in ("attached", "chain", "outer")}
+    assert {agent: len(its) for agent, its in by_agent.items()} == {"attached": 4, "chain": 5, "outer": 1}
+    assert {row["output_tokens"] for row in rows} == {Model.OUTPUT_TOKENS}
+
+
+async def test_calls_that_wait_go_on_after_a_restart_of_the_gateway(
+    fairgate_binary: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[int] = []
+    data = tmp_path / "data"
+
+    async def in_task(number: int) -> None:
+        async with scheduler.slot("tasks", cost=10) as slot:
+            ran.append(number)
+            slot.settle(10)
+
+    def in_thread(number: int) -> None:
+        with scheduler.slot("threads", cost=10) as slot:
+            ran.append(number)
+            slot.settle(10)
+
+    with serving(fairgate_binary, data, capacity=1) as first:
+        scheduler = fairgate.connect(first.url, first.key)
+        held = await scheduler.acquire("holder", cost=10)
+        waiting = [asyncio.create_task(in_task(number)) for number in range(4)]
+        waiting += [asyncio.create_task(asyncio.to_thread(in_thread, number)) for number in (4, 5)]
+        deadline = time.monotonic() + 20
+        while (await asyncio.to_thread(first.get, "pools/provider"))["queued"] < 6:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+        first.process.kill()
+        first.process.wait(20)
+    assert not ran
+    with serving(fairgate_binary, data, capacity=1, again=first) as second:
+        with caplog.at_level(logging.WARNING, logger="fairgate"):
+            await asyncio.wait_for(asyncio.gather(*waiting), 60)
+            held.release()
+            await asyncio.to_thread(scheduler.close)
+        assert sorted(ran) == [0, 1, 2, 3, 4, 5]
+        assert second.get("pools/provider")["in_flight"] == 0
+        rows = [row for row in second.rows() if row["outcome"] == "completed"]
+    assert sorted(row["agent"] for row in rows) == ["tasks"] * 4 + ["threads"] * 2
+    assert "the gateway was restarted" in caplog.text, "whoever held a slot is told that it is lost"
 
 
 WORKER = """

@@ -282,6 +282,44 @@ async def test_two_calls_at_once_inside_a_slot_take_two(model: Model) -> None:
     assert scheduler.snapshot().agents["inner"].grants == 2 and idle(scheduler)
 
 
+async def test_what_is_kept_beyond_its_block_covers_nothing_after_it() -> None:
+    scheduler = fairgate.Scheduler(capacity=3)
+
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async def opened() -> AsyncIterator[int]:
+        return numbers()
+
+    async with scheduler.slot("outer") as outer:
+        stream = await scheduler.wrap(opened, agent_id="a")
+        assert scheduler.snapshot().in_flight == 2
+        # The stream's slot is the stream's: a call in between is inside of the outer block only.
+        lease = fairgate.context.lease(scheduler._gate)
+        assert lease is not None and lease.slot is outer
+        assert fairgate.context.lease(scheduler._gate) is None
+        lease.end()
+        assert [each async for each in stream] == [1, 2]
+    assert fairgate.context.lease(scheduler._gate) is None
+    assert idle(scheduler)
+
+
+async def test_a_slot_is_usable_while_its_values_are_read() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+
+    class Tokens:
+        def __index__(self) -> int:
+            assert slot.held
+            slot.settle(1)
+            return 4
+
+    async with scheduler.slot("a") as slot:
+        slot.settle(Tokens())  # type: ignore[arg-type]
+        assert slot.tokens == 5
+    assert idle(scheduler)
+
+
 async def test_another_schedulers_slot_does_not_cover(model: Model) -> None:
     tools, models = fairgate.Scheduler(capacity=1), fairgate.Scheduler(capacity=1)
     async with openai.AsyncOpenAI(base_url=f"{model.url}/v1", api_key="none") as client:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,10 +69,7 @@ def test_the_source_installs_and_the_quickstart_runs(fresh: Path, tmp_path: Path
     run_quickstart(fresh, tmp_path)
 
 
-def test_the_types_are_complete(tmp_path: Path) -> None:
-    program = tmp_path / "typed.py"
-    program.write_text(
-        """
+TYPED = """
 import fairgate
 
 scheduler = fairgate.Scheduler(capacity=2, policy="share", weights={"a": 1}, budgets={"a": fairgate.Budget(5)})
@@ -108,13 +107,23 @@ async def through() -> int:
 reveal_type(scheduler.snapshot().agents["a"].depth)
 scheduler.slot(5)
 """
-    )
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A program with two mistakes in it, both in the types."""
+    program = tmp_path / "typed.py"
+    program.write_text(TYPED)
+    return program
+
+
+def test_mypy_sees_complete_types(typed: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)],
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(typed)],
         capture_output=True,
         text=True,
         timeout=300,
-        cwd=tmp_path,
+        cwd=typed.parent,
     )
     assert 'Revealed type is "float"' in run.stdout
     assert 'Revealed type is "def (x: int) -> ' in run.stdout, "the signature is seen through the decorator"
@@ -122,3 +131,49 @@ scheduler.slot(5)
     errors = [line for line in run.stdout.splitlines() if ": error:" in line]
     assert 'Unexpected keyword argument "modle"' in run.stdout, run.stdout
     assert len(errors) == 2 and 'expected "str"' in errors[-1], run.stdout
+
+
+def pyright(folder: Path, *options: str) -> dict[str, Any]:
+    """What pyright says of a folder."""
+    program = os.environ.get("FAIRGATE_PYRIGHT")
+    if program is None:
+        pytest.skip("`cargo xtask test` installs pyright and says where")
+    command = ["node", program, "--outputjson", "--pythonpath", sys.executable, *options, str(folder)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+    said: dict[str, Any] = json.loads(run.stdout)
+    return said
+
+
+def errors_of(said: dict[str, Any]) -> list[str]:
+    return [
+        f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}: {each['message']}"
+        for each in said["generalDiagnostics"]
+        if each["severity"] == "error"
+    ]
+
+
+def test_pyright_sees_complete_types(typed: Path) -> None:
+    (typed.parent / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    said = pyright(typed.parent)
+    revealed = [each["message"] for each in said["generalDiagnostics"] if each["severity"] == "information"]
+    assert 'Type of "kept" is "(x: int) -> CoroutineType[Any, Any, str]"' in revealed, revealed
+    assert sum(' is "int"' in each for each in revealed) == 3, revealed
+    assert 'Type of "scheduler.snapshot().agents["a"].depth" is "float"' in revealed, revealed
+    errors = errors_of(said)
+    lines = {int(each.split(":")[1]) for each in errors}
+    assert len(lines) == 2 and any('No parameter named "modle"' in each for each in errors), errors
+    assert '"Literal[5]" cannot be assigned' in errors[-1], errors
+
+
+def test_pyright_finds_nothing_in_the_programs_of_the_documents(tmp_path: Path) -> None:
+    pages = sorted((ROOT / "docs" / "python").glob("*.md"))
+    for page in pages:
+        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+        # They are run as one program each, in test_docs.py.
+        (tmp_path / f"{page.stem.replace('-', '_')}.py").write_text("\n".join(blocks))
+    # What a page's own lines have made is there, though its type says that it may not be; and each block has its own main.
+    habits = ("reportOptionalMemberAccess", "reportOptionalSubscript", "reportRedeclaration")
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({habit: False for habit in habits}))
+    said = pyright(tmp_path)
+    assert said["summary"]["filesAnalyzed"] == len(pages)
+    assert not errors_of(said)

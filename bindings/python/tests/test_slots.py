@@ -175,7 +175,7 @@ async def test_a_timeout_that_races_the_grant_loses() -> None:
     await until(waiting(scheduler, 1))
     first.release()
     # The timer fires after the grant, before the task has run: the grant stands.
-    slot._time_out(asyncio.get_running_loop().create_future())
+    fairgate.slot._time_out(slot, asyncio.get_running_loop().create_future())
     await entering
     assert slot.held
     slot.release()

@@ -1,6 +1,7 @@
 //! What a provider's account allows: the rule by which its answers become rates, levels and pauses.
 //!
-//! Pure: times are spans since any fixed moment, and nothing is sent anywhere. Tell it of every request that is
+//! The gateway's accounts and the schedulers of Python go by it. Pure: times are spans since any fixed moment, and nothing
+//! is sent anywhere. Tell it of every request that is
 //! [sent](Quota::sent) and of every answer ([accepted](Quota::accepted), [refused](Quota::refused),
 //! [overloaded](Quota::overloaded)); ask it for the rates in force, and now and then for what is [left](Quota::left).
 //!
@@ -21,7 +22,7 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The first pause where the provider does not say how long; it doubles with each refusal in a row.
 pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
 /// How long a limit that the provider stated holds against a higher one.
-const LOWER_HOLDS: Duration = Duration::from_secs(30);
+pub const LOWER_HOLDS: Duration = Duration::from_secs(30);
 /// How old what a provider said of what is left may be.
 const HEARD_MAX: Duration = Duration::from_secs(3);
 
@@ -64,6 +65,8 @@ pub struct Pause {
     pub until: Duration,
     /// What the limit counts, where that was said.
     pub counted: Option<Counted>,
+    /// How long the provider asked for, where it did.
+    pub asked: Option<Duration>,
 }
 
 /// A limit as the provider states it, per minute, and when it was last as low.
@@ -80,9 +83,8 @@ impl Lowest {
         }
     }
 
-    fn or_lower(self, stated: Option<u64>) -> Option<u64> {
-        let heard = self.0.map(|(per_minute, _)| per_minute);
-        stated.into_iter().chain(heard).min()
+    fn per_minute(self) -> Option<u64> {
+        self.0.map(|(per_minute, _)| per_minute)
     }
 }
 
@@ -116,14 +118,22 @@ impl Quota {
         self.stated = stated;
     }
 
+    /// The limits that the provider states.
+    pub fn heard(&self) -> Stated {
+        Stated {
+            requests_per_minute: self.requests.per_minute(),
+            tokens_per_minute: self.tokens.per_minute(),
+        }
+    }
+
     /// Requests per minute that may be sent, where anything is known.
     pub fn requests_per_minute(&self) -> Option<u64> {
-        self.requests.or_lower(self.stated.requests_per_minute)
+        lower(self.stated.requests_per_minute, self.requests.per_minute())
     }
 
     /// Tokens per minute that may be sent, where anything is known.
     pub fn tokens_per_minute(&self) -> Option<u64> {
-        self.tokens.or_lower(self.stated.tokens_per_minute)
+        lower(self.stated.tokens_per_minute, self.tokens.per_minute())
     }
 
     /// How many requests were sent so far.
@@ -171,6 +181,15 @@ impl Quota {
 
     /// What is left, by what was last heard and not asked about since. `None` where that was too long ago.
     pub fn left(&mut self, now: Duration) -> Left {
+        let rates = Stated {
+            requests_per_minute: self.requests_per_minute(),
+            tokens_per_minute: self.tokens_per_minute(),
+        };
+        self.left_at(rates, now)
+    }
+
+    /// As [`Quota::left`], where these rates are in force: they may be known from elsewhere.
+    pub fn left_at(&mut self, rates: Stated, now: Duration) -> Left {
         let Some(heard) = self.heard.take() else { return Left::default() };
         if now.saturating_sub(heard.at) > HEARD_MAX {
             return Left::default();
@@ -185,12 +204,12 @@ impl Quota {
         Left {
             requests: estimate(
                 heard.left.requests,
-                self.requests_per_minute(),
+                rates.requests_per_minute,
                 sent.requests - then.requests,
             ),
             tokens: estimate(
                 heard.left.tokens,
-                self.tokens_per_minute(),
+                rates.tokens_per_minute,
                 sent.tokens.saturating_sub(then.tokens),
             ),
         }
@@ -212,7 +231,7 @@ impl Quota {
         // Of several that were refused at once, the longest pause holds.
         let pause = match self.pause {
             Some(earlier) if earlier.until >= until => earlier,
-            _ => Pause { until, counted },
+            _ => Pause { until, counted, asked },
         };
         self.pause = Some(pause);
         pause
@@ -238,6 +257,10 @@ impl Quota {
             self.heard = Some(Heard { ticket, at: now, left });
         }
     }
+}
+
+fn lower(stated: Option<u64>, heard: Option<u64>) -> Option<u64> {
+    stated.into_iter().chain(heard).min()
 }
 
 #[cfg(test)]

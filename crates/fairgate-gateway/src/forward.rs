@@ -38,7 +38,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 
-pub(crate) use self::leases::{LEASES, Leases, leases};
+pub(crate) use self::leases::{LEASES, Leases, LeasesApi, leases};
 pub(crate) use self::models::models;
 pub(crate) use self::passage::unix_now;
 pub(crate) use self::settlement::outcome_name;

@@ -13,7 +13,7 @@
 Who goes next is decided by the core of Fairgate: exactly, by integers, and replayable to the line.
 """
 
-from ._core import __version__
+from ._core import Slot, __version__
 from .budget import Budget, BudgetAlert
 from .connect import Connection, connect
 from .context import agent
@@ -22,7 +22,6 @@ from .cost import Cost, Price
 from .errors import BudgetExceeded, Closed, FairgateError, GatewayError, QueueFull, SlotTimeout, WouldDeadlock
 from .projects import schedule
 from .scheduler import CallOptions, Scheduler
-from .slot import Slot
 from .snapshot import AgentSnapshot, BudgetSnapshot, ProviderSnapshot, ServiceSnapshot, Snapshot
 from .usage import Usage, usage_of
 from .weighing import Estimate, Weighing

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from ._core import Slot
 from .context import Lease, covered_by, current_agent, lease
 from .limits import ProviderAnswer
-from .slot import Slot
+from .slot import acquire, acquire_blocking, again, again_blocking, answered
 from .weighing import Estimate
 
 if TYPE_CHECKING:
@@ -47,24 +48,24 @@ class Call:
     async def start(self) -> None:
         """Waits for the slot, in a task."""
         if self._lease is None:
-            await self.slot._acquire()
+            await acquire(self.slot)
 
     def start_blocking(self) -> None:
         """Waits for the slot, in a thread."""
         if self._lease is None:
-            self.slot._acquire_blocking()
+            acquire_blocking(self.slot)
 
     def answered(self, answer: ProviderAnswer) -> None:
         """Tells the scheduler what an answer said of the provider's limits."""
-        self.slot._answered(answer)
+        answered(self.slot, answer)
 
     async def again(self, answer: ProviderAnswer) -> bool:
         """After an answer that refused the call: waits for another turn. False where that is in vain."""
-        return await self.slot._again(answer)
+        return await again(self.slot, answer)
 
     def again_blocking(self, answer: ProviderAnswer) -> bool:
         """As :meth:`again`, in a thread."""
-        return self.slot._again_blocking(answer)
+        return again_blocking(self.slot, answer)
 
     def read_here(self) -> None:
         """Whoever calls this will end the call: until then, others need not wait for it in vain."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from ._core import Slot
 from .errors import FairgateError
 from .gateway import Gateway
 from .leases import LeaseGate
 from .scheduler import Scheduler
-from .slot import Slot
 
 
 class Connection(Scheduler):
@@ -23,9 +23,7 @@ class Connection(Scheduler):
         self.name = name
         self._url = gateway.url
         self._prices = {}
-        self._retry_seconds = retry_seconds
-        self._hooks = None
-        self._gate = LeaseGate(gateway, pool)  # type: ignore[assignment]
+        self._serve(LeaseGate(gateway, pool), retry_seconds, None)
 
     def slot(self, agent: str, *, model: str | None = None, **options: Any) -> Slot:
         """A slot for one call of ``agent``, with the options of :meth:`fairgate.Scheduler.slot`.

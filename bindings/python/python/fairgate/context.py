@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
-    from ._core import Gate
-    from .slot import Slot
+    from ._core import Gate, Slot
 
 _agent: ContextVar[str | None] = ContextVar("fairgate_agent", default=None)
 
@@ -17,15 +16,19 @@ _agent: ContextVar[str | None] = ContextVar("fairgate_agent", default=None)
 class Cover:
     """A slot that is held around some code. One call in there may use it at a time."""
 
-    __slots__ = ("_lent", "slot")
+    __slots__ = ("_around", "_lent", "slot")
 
-    def __init__(self, slot: Slot) -> None:
+    _covers = True
+
+    def __init__(self, slot: Slot, around: Covers) -> None:
         self.slot = slot
+        self._around = around
         self._lent = False
 
 
-#: What is held around this code: the innermost, and what is around it. A slot whose block this is stands for itself.
-Covers = Union[tuple[Union["Slot", Cover], Any], None]
+#: What is held around this code: the innermost, which knows what is around it. A slot whose block this is stands for
+#: itself, and is passed by when its block was left: that does not change the context.
+Covers = Union["Slot", Cover, None]
 covers: ContextVar[Covers] = ContextVar("fairgate_covers", default=None)
 
 
@@ -63,12 +66,13 @@ def lease(gate: Gate) -> Lease | None:
 
     One call takes one slot, however many layers are scheduled. A second call at the same time needs one of its own.
     """
-    around = covers.get()
-    while around is not None:
-        cover, around = around
-        slot = cover.slot if isinstance(cover, Cover) else cover
-        if slot._gate is gate and slot.held and not cover._lent:
-            return Lease(cover, slot)
+    cover = covers.get()
+    while cover is not None:
+        if not cover._lent and cover._covers:
+            slot = cover.slot if isinstance(cover, Cover) else cover
+            if slot.held and slot._gate is gate:
+                return Lease(cover, slot)
+        cover = cover._around
     return None
 
 
@@ -76,7 +80,7 @@ def lease(gate: Gate) -> Lease | None:
 def covered_by(slot: Slot) -> Iterator[None]:
     """In this block a call through an adapter of the same scheduler uses this slot."""
     around = covers.get()
-    covers.set((Cover(slot), around))
+    covers.set(Cover(slot, around))
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from .scheduler import CallOptions, Scheduler, living
 from .serving import MetricsServer
-from .slot import Slot
+from ._core import Slot
 from .wrapping import scheduled as decorate
 
 P = ParamSpec("P")

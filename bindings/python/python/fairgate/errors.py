@@ -99,6 +99,14 @@ class GatewayError(FairgateError):
         self.retry_after = retry_after
 
 
+def no_event_loop() -> FairgateError:
+    """The error for `async with` where asyncio does not run."""
+    return FairgateError(
+        "`async with` a slot needs asyncio's event loop, and none runs here. Under trio, use "
+        "`await trio.to_thread.run_sync(fn)` with a function that uses `with scheduler.slot(…)`"
+    )
+
+
 def refused(agent: str, refusal: Refusal) -> FairgateError:
     """The error for what the native part, or a gateway, answered."""
     if len(refusal) == 2:

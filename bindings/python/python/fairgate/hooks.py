@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .slot import Slot
+    from ._core import Slot
 
 _log = logging.getLogger("fairgate")
 _grants = logging.getLogger("fairgate.grants")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
-from ._core import Gate
+from ._core import Gate, Slot, SlotFactory
 from .budget import Budget, BudgetAlert
 from .clock import Alarm
 from .cost import Cost, Price, costs_of
@@ -20,7 +20,7 @@ from .hooks import Hooks
 from .policy import OptimizeFor, Policy, policy_text
 from .prometheus import exposition
 from .rates import Rate, per_minute
-from .slot import Slot
+from .slot import acquire, acquire_blocking
 from .snapshot import Snapshot, snapshot_of
 from .wrapping import run, scheduled
 
@@ -54,7 +54,7 @@ class CallOptions:
         )
 
 
-class Scheduler:
+class Scheduler(SlotFactory):
     """Shares ``capacity`` slots of one resource among agents.
 
     Agents need not be announced: each is a name that a request gives. Tasks of any number of event loops and any
@@ -131,13 +131,12 @@ class Scheduler:
         self._prices = dict(prices or {})
         if retry_seconds < 0:
             raise ValueError(f"retry_seconds must be 0 or more, not {retry_seconds}")
-        self._retry_seconds = retry_seconds
         alarm = Alarm(on_budget_alert)
         file = None if journal is None else os.fspath(journal)
-        self._gate = Gate(text, capacity, max_waiting, file, alarm)
-        alarm.belongs_to(self._gate)
+        gate = Gate(text, capacity, max_waiting, file, alarm)
+        alarm.belongs_to(gate)
+        self._serve(gate, retry_seconds, Hooks.of(name, on_start, on_grant, on_end, log_grants))
         self.set_rates(rates, burst_seconds=burst_seconds)
-        self._hooks = Hooks.of(name, on_start, on_grant, on_end, log_grants)
         for agent, budget in (budgets or {}).items():
             self.set_budget(agent, budget)
         if default_budget is not None:
@@ -146,59 +145,19 @@ class Scheduler:
 
     # -- slots -------------------------------------------------------------------------------------------------
 
-    def slot(
-        self,
-        agent: str,
-        *,
-        weight: float = 1.0,
-        cost: int | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        model: str | None = None,
-        attributes: dict[str, str] | None = None,
-        explain: bool = False,
-    ) -> Slot:
-        """A slot for one call of ``agent``: ``async with`` it in a task, ``with`` it in a thread.
-
-        :param weight: how heavy the call is, 0.001 to 1 000 000 with at most three decimals: what it adds to its
-            agent's depth in the load function while it waits.
-        :param cost: how many tokens the call is expected to use: what ``share`` and ``drr`` charge and what a budget
-            reserves, until it is settled (``drr`` goes by the estimate for good). Where not given, a thousand tokens for each 1.0 of weight.
-        :param priority: higher goes first among the waiting calls of the same agent; equals go first come, first
-            served.
-        :param timeout: for how many seconds to wait before :class:`fairgate.SlotTimeout`; for ever where None.
-        :param model: the model that is called, for :meth:`costs`.
-        :param attributes: by which a policy tree may share beside the agent: class, tenant, group, key, project,
-            session.
-        :param explain: keep the numbers that decided the grant in :attr:`Slot.why`.
-        """
-        return Slot(
-            self._gate,
-            agent,
-            weight,
-            cost,
-            priority,
-            timeout,
-            attributes,
-            explain,
-            model,
-            self._retry_seconds,
-            self._hooks,
-        )
-
     async def acquire(self, agent: str, **options: Any) -> Slot:
         """A granted slot, to be given back with :meth:`release` by whatever task or thread. Options as for :meth:`slot`.
 
         Prefer ``async with scheduler.slot(…)``, which cannot forget, and which notices where somebody would wait for itself.
         """
         slot = self.slot(agent, **options)
-        await slot._acquire()
+        await acquire(slot)
         return slot
 
     def acquire_blocking(self, agent: str, **options: Any) -> Slot:
         """As :meth:`acquire`, in a thread."""
         slot = self.slot(agent, **options)
-        slot._acquire_blocking()
+        acquire_blocking(slot)
         return slot
 
     def release(self, slot: Slot, tokens: int | None = None) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from .context import covered_by
-from .slot import Slot
+from ._core import Slot
 from .usage import Usage, usage_of
 
 

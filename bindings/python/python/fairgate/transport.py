@@ -18,8 +18,9 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar, Union
 
 from .adapters.reading import UsageReader
 from .calls import Call
@@ -153,6 +154,68 @@ class _Answer:
             call.used(call.estimate.prompt_tokens, reader.text_events, call.estimate.model)
 
 
+@dataclass(frozen=True)
+class _Start:
+    """Wait for the slot."""
+
+    call: Call
+
+
+@dataclass(frozen=True)
+class _Send:
+    """Hand the request to the transport underneath: its response."""
+
+    request: Any
+
+
+@dataclass(frozen=True)
+class _ReadWhole:
+    """Read a response to its end, and close it: its body."""
+
+    response: Any
+
+
+@dataclass(frozen=True)
+class _WaitAgain:
+    """Wait for another turn after a refusal: whether there is one."""
+
+    call: Call
+    refusal: ProviderAnswer
+
+
+_Step = Union[_Start, _Send, _ReadWhole, _WaitAgain]
+#: An exchange of a request for a response, as steps.
+_Exchange = Generator[_Step, Any, Any]
+
+
+def _carry_out(exchange: _Exchange, do: Callable[[_Step], Any]) -> Any:
+    step = next(exchange)
+    while True:
+        try:
+            try:
+                result = do(step)
+            except BaseException as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(result)
+        except StopIteration as end:
+            return end.value
+
+
+async def _carry_out_async(exchange: _Exchange, do: Callable[[_Step], Awaitable[Any]]) -> Any:
+    step = next(exchange)
+    while True:
+        try:
+            try:
+                result = await do(step)
+            except BaseException as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(result)
+        except StopIteration as end:
+            return end.value
+
+
 class _Desk:
     """What the transports have in common."""
 
@@ -162,6 +225,7 @@ class _Desk:
     _weighing: Weighing
     _timeout: float | None
     _module: Any
+    _stream: type[Any]
 
     def _estimate(self, request: Any) -> Estimate | None:
         """What the request is expected to be; None where it is not for a slot."""
@@ -179,8 +243,33 @@ class _Desk:
             body = {**body, "model": named[1]}
         return self._weighing.of_body(body)
 
-    def _call(self, estimate: Estimate) -> Call:
-        return Call(self._scheduler, estimate, agent=self._agent, timeout=self._timeout)
+    def _exchange(self, request: Any) -> _Exchange:
+        """What becomes of a request, for threads and tasks alike: yields what takes time, and is sent its result."""
+        estimate = self._estimate(request)
+        if estimate is None:
+            return (yield _Send(request))
+        call = Call(self._scheduler, estimate, agent=self._agent, timeout=self._timeout)
+        answer = _Answer(call)
+        try:
+            yield _Start(call)
+            response = yield _Send(request)
+            while response.status_code in STATUSES:
+                body = yield _ReadWhole(response)
+                refusal = ProviderAnswer(response.status_code, headers_of(response.headers), body)
+                if not (self._is_repeatable(request) and (yield _WaitAgain(call, refusal))):
+                    answer.end()
+                    return self._given_up(request, response, body)
+                response = yield _Send(request)
+            answer.begins(response)
+            if not answer.is_read(response):
+                response.stream = self._stream(response.stream, answer)
+        except FairgateError as error:
+            answer.end()
+            return self._refusal(request, error)
+        except BaseException:
+            answer.end()
+            raise
+        return response
 
     def _is_repeatable(self, request: Any) -> bool:
         """Whether the request's body is there to be sent again."""
@@ -295,71 +384,45 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
             self._timeout = timeout
 
     class SyncTransport(Transport, module.BaseTransport):  # type: ignore[name-defined, misc]
+        _stream = SyncStream
+
         def handle_request(self, request: Any) -> Any:
-            estimate = self._estimate(request)
-            if estimate is None:
-                return self._inner.handle_request(request)
-            call = self._call(estimate)
-            try:
-                call.start_blocking()
-            except FairgateError as error:
-                return self._refusal(request, error)
-            answer = _Answer(call)
-            try:
-                response = self._inner.handle_request(request)
-                while response.status_code in STATUSES:
+            return _carry_out(self._exchange(request), self._do)
+
+        def _do(self, step: _Step) -> Any:
+            match step:
+                case _Start(call):
+                    return call.start_blocking()
+                case _Send(request):
+                    return self._inner.handle_request(request)
+                case _ReadWhole(response):
                     body = response.read()
                     response.close()
-                    refusal = ProviderAnswer(response.status_code, headers_of(response.headers), body)
-                    if not (self._is_repeatable(request) and call.again_blocking(refusal)):
-                        answer.end()
-                        return self._given_up(request, response, body)
-                    response = self._inner.handle_request(request)
-                answer.begins(response)
-                if not answer.is_read(response):
-                    response.stream = SyncStream(response.stream, answer)
-            except FairgateError as error:
-                answer.end()
-                return self._refusal(request, error)
-            except BaseException:
-                answer.end()
-                raise
-            return response
+                    return body
+                case _WaitAgain(call, refusal):
+                    return call.again_blocking(refusal)
 
         def close(self) -> None:
             self._inner.close()
 
     class AsyncTransport(Transport, module.AsyncBaseTransport):  # type: ignore[name-defined, misc]
+        _stream = AsyncStream
+
         async def handle_async_request(self, request: Any) -> Any:
-            estimate = self._estimate(request)
-            if estimate is None:
-                return await self._inner.handle_async_request(request)
-            call = self._call(estimate)
-            try:
-                await call.start()
-            except FairgateError as error:
-                return self._refusal(request, error)
-            answer = _Answer(call)
-            try:
-                response = await self._inner.handle_async_request(request)
-                while response.status_code in STATUSES:
+            return await _carry_out_async(self._exchange(request), self._do)
+
+        async def _do(self, step: _Step) -> Any:
+            match step:
+                case _Start(call):
+                    return await call.start()
+                case _Send(request):
+                    return await self._inner.handle_async_request(request)
+                case _ReadWhole(response):
                     body = await response.aread()
                     await response.aclose()
-                    refusal = ProviderAnswer(response.status_code, headers_of(response.headers), body)
-                    if not (self._is_repeatable(request) and await call.again(refusal)):
-                        answer.end()
-                        return self._given_up(request, response, body)
-                    response = await self._inner.handle_async_request(request)
-                answer.begins(response)
-                if not answer.is_read(response):
-                    response.stream = AsyncStream(response.stream, answer)
-            except FairgateError as error:
-                answer.end()
-                return self._refusal(request, error)
-            except BaseException:
-                answer.end()
-                raise
-            return response
+                    return body
+                case _WaitAgain(call, refusal):
+                    return await call.again(refusal)
 
         async def aclose(self) -> None:
             await self._inner.aclose()

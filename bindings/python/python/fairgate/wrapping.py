@@ -10,8 +10,8 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, ParamSpec, TypeVar, cast
 
-from .limits import TAKEN_ON
-from .slot import Slot
+from ._core import Slot
+from .slot import acquire, acquire_blocking, taken_on
 from .streams import HeldAsyncStream, HeldStream, settle
 
 P = ParamSpec("P")
@@ -67,7 +67,7 @@ def scheduled(new_slot: Callable[[], Slot]) -> Callable[[Callable[P, R]], Callab
 
             async def async_generator(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
                 slot = new_slot()
-                await slot._acquire()
+                await acquire(slot)
                 async with contextlib.aclosing(HeldAsyncStream(slot, function(*args, **kwargs))) as items:
                     async for item in items:
                         yield item
@@ -83,7 +83,7 @@ def scheduled(new_slot: Callable[[], Slot]) -> Callable[[Callable[P, R]], Callab
 
             def generator(*args: Any, **kwargs: Any) -> Iterator[Any]:
                 slot = new_slot()
-                slot._acquire_blocking()
+                acquire_blocking(slot)
                 with contextlib.closing(HeldStream(slot, function(*args, **kwargs))) as items:
                     yield from items
 
@@ -105,7 +105,7 @@ def scheduled(new_slot: Callable[[], Slot]) -> Callable[[Callable[P, R]], Callab
 
 def _finish(slot: Slot, fn: Callable[..., Any], result: Any) -> Any:
     """What a call gives in place of its result: the result, or a stream that holds the slot until its end."""
-    slot._answered(TAKEN_ON)
+    taken_on(slot)
     if hasattr(result, "__anext__"):
         slot._keep_beyond_block()
         return HeldAsyncStream(slot, result)

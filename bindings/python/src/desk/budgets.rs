@@ -9,7 +9,7 @@ use crate::budget::{Budget, Terms};
 /// A request that waits for budget, and how it will be submitted.
 pub(super) struct Parked<W> {
     pub(super) request: Request,
-    pub(super) waiter: W,
+    pub(super) waiter: Option<W>,
     pub(super) submit: Box<Submit>,
 }
 

@@ -10,13 +10,13 @@ use fairgate_core::event::{Event, Submit};
 use fairgate_core::units::Micros;
 use fairgate_journal::Writer;
 
-use super::{Desk, Entry, News, Notice, Number, Phase, Refusal, Request};
+use super::{Desk, Entry, News, Number, Phase, Refusal, Request};
 use crate::owners::Owner;
 
 /// A request that is being submitted.
 struct Newcomer<W> {
     request: Request,
-    waiter: W,
+    waiter: Option<W>,
 }
 
 /// What the pool says to one event, in order.
@@ -56,7 +56,7 @@ impl<W> Desk<W> {
     pub(super) fn submit(
         &mut self,
         request: Request,
-        waiter: W,
+        waiter: Option<W>,
         submit: Box<Submit>,
         asking: bool,
     ) -> Result<Option<Handle>, Refusal> {
@@ -146,14 +146,9 @@ impl<W> Desk<W> {
         let ticket = self.provider.sends(request.cost, at);
         if let Phase::Waiting { waiter, .. } =
             mem::replace(&mut entry.phase, Phase::InFlight { why, ticket })
+            && asking != Some(number)
         {
-            match asking == Some(number) {
-                true => self.discarded.push(waiter),
-                false => {
-                    let news = News::Granted { waited_us };
-                    self.outbox.push_back(Notice { number, waiter, news });
-                }
-            }
+            self.tell(number, waiter, News::Granted { waited_us });
         }
     }
 
@@ -163,8 +158,7 @@ impl<W> Desk<W> {
         self.agents.get(request.agent).refused(refusal.code());
         self.leave_queue(&request);
         if let Phase::Waiting { waiter, .. } = phase {
-            let news = News::Refused(refusal);
-            self.outbox.push_back(Notice { number: request.number, waiter, news });
+            self.tell(request.number, waiter, News::Refused(refusal));
         }
     }
 
@@ -173,12 +167,9 @@ impl<W> Desk<W> {
         let Newcomer { request, waiter } = newcomer;
         self.to_explain.remove(&request.id);
         self.unreserve(&request);
-        if asking == Some(request.number) {
-            self.discarded.push(waiter);
-        } else {
+        if asking != Some(request.number) {
             self.agents.get(request.agent).refused(refusal.code());
-            let news = News::Refused(refusal);
-            self.outbox.push_back(Notice { number: request.number, waiter, news });
+            self.tell(request.number, waiter, News::Refused(refusal));
         }
     }
 

@@ -207,7 +207,7 @@ impl<W> Desk<W> {
             _ => return None,
         };
         self.limits_met += 1;
-        let Pause { until, counted } = pause;
+        let Pause { until, counted, .. } = pause;
         let spent = |concerned: bool| concerned.then_some(0);
         let of_requests = counted.is_none_or(|counted| counted == Counted::Requests);
         let of_tokens = counted.is_none_or(|counted| counted != Counted::Requests);
@@ -224,13 +224,12 @@ impl<W> Desk<W> {
 
     /// Submits a request in flight again: its slot goes to the next, charged nothing, and it waits before all others of its
     /// agent. Where it holds no slot any more, it is as if it were closed.
-    pub(crate) fn again(&mut self, number: Number, waiter: W) -> Answer {
+    pub(crate) fn again(&mut self, number: Number) -> Answer {
         let in_flight = self.find(number).filter(|handle| {
             self.entry(*handle).is_some_and(Entry::is_in_flight) && !self.is_closed()
         });
         let Some(Entry { mut request, .. }) = in_flight.and_then(|handle| self.take_entry(handle))
         else {
-            self.discarded.push(waiter);
             return Answer::Refused(super::Refusal::Closed);
         };
         self.owners.gives_back(request.owner);
@@ -239,7 +238,7 @@ impl<W> Desk<W> {
         let submit = request.submit(i64::MAX);
         let nothing = Some(fairgate_core::units::Tokens(0));
         self.apply(Event::Release { id: request.id.clone(), tokens: nothing, quota: nothing });
-        let answer = self.enter(request, waiter, submit);
+        let answer = self.enter(request, submit);
         self.relieve();
         answer
     }

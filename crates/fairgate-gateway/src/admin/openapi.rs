@@ -11,10 +11,13 @@ use super::{
     ErrorBody, attempts, audit, budgets, config, fairshare, fleet, groups, health, hosted, keys,
     me, metrics, pools, prices, requests, tenants, usage, workers,
 };
+use crate::forward::{LEASES, LeasesApi};
 
 /// Made once, at the first use.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut document = serde_json::to_value(Api::openapi()).unwrap_or_default();
+    let mut api = Api::openapi();
+    api.merge(LeasesApi::openapi());
+    let mut document = serde_json::to_value(api).unwrap_or_default();
     complete(&mut document);
     document
 });
@@ -96,11 +99,15 @@ fn complete(document: &mut Value) {
         let Some(operations) = item.as_object_mut() else { continue };
         for (method, operation) in operations {
             operation["operationId"] = operation_id(method, path).into();
+            if path.starts_with(LEASES) {
+                add_refusals(operation, &LEASE_REFUSALS, "DialectError");
+                continue;
+            }
             if method != "get" {
                 add_actor(operation);
             }
             let statuses = refusals(path, operation);
-            add_refusals(operation, &statuses);
+            add_refusals(operation, &statuses, "ErrorBody");
             spell_moments(operation);
         }
     }
@@ -160,14 +167,22 @@ fn refusals(path: &str, operation: &Value) -> Vec<(&'static str, &'static str)> 
     refusals
 }
 
-fn add_refusals(operation: &mut Value, refusals: &[(&str, &str)]) {
+/// The ways in which every request about leases can be refused. They are on the clients' port, and speak as it does.
+const LEASE_REFUSALS: [(&str, &str); 4] = [
+    ("400", "A parameter or the body cannot be read, or has a value that it may not have"),
+    ("401", "No key, or not a good one"),
+    ("413", "The body is larger than 64 KiB"),
+    ("503", "The gateway ends, the database does not answer, or too much is asked at once"),
+];
+
+fn add_refusals(operation: &mut Value, refusals: &[(&str, &str)], schema: &str) {
     let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
     let Some(responses) = responses else { return };
     for (status, description) in refusals {
         responses.entry(*status).or_insert_with(|| {
             json!({
                 "description": description,
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+                "content": {"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}},
             })
         });
     }

@@ -28,13 +28,14 @@ use fairgate_dialect::Dialect;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
+use utoipa::OpenApi;
 
 pub(crate) use self::table::Leases;
 
 use self::lease::{Lease, Mailbox, Over, State, Word};
-use self::wire::Submission;
+use self::wire::{ErrorInDialect, LeaseBody, LeaseNews, Limited, Settlement, Submission};
 use super::body;
 use super::passage::Passage;
 use crate::app::App;
@@ -50,6 +51,14 @@ pub(crate) const LEASES: &str = "/v1/leases";
 const BODY_BYTES_MAX: u64 = 64 << 10;
 /// How long a settlement may take: its row is written by then, or the store is away.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What the OpenAPI document says of leases.
+#[derive(OpenApi)]
+#[openapi(
+    paths(submit, news, look, renew, limited, settle, cancel),
+    tags((name = "leases", description = "Slots for programs that call a provider themselves")),
+)]
+pub(crate) struct LeasesApi;
 
 /// What is asked of which lease.
 enum Asked<'a> {
@@ -126,8 +135,7 @@ async fn answered(
         }
         Asked::Renew(lease) => {
             let lease = known(lease)?;
-            lease.renew();
-            Ok(told(&lease, &lease.state(), None))
+            Ok(renew(&lease))
         }
         Asked::Limited(lease) => {
             let lease = known(lease)?;
@@ -141,10 +149,7 @@ async fn answered(
         }
         Asked::Cancel(lease) => {
             let lease = known(lease)?;
-            lease.say(Word::Cancel);
-            let due = Instant::now() + SETTLED_WITHIN;
-            let state = lease.until(due, |state| matches!(state, State::Over(_))).await;
-            Ok(told(&lease, &state, None))
+            Ok(cancel(&lease).await)
         }
     }
 }
@@ -177,6 +182,17 @@ fn pool(app: &App, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
     })
 }
 
+/// Submits a lease. It waits for its grant for up to `wait_ms`.
+#[utoipa::path(
+    post, path = "/v1/leases", tag = "leases", security(("tenant" = [])), request_body = Submission,
+    responses(
+        (status = 200, description = "The lease, queued or granted", body = LeaseBody),
+        (status = 403, description = "The key may not use this model, or choose this class or priority", body = ErrorInDialect),
+        (status = 404, description = "No pool of that name leases its slots", body = ErrorInDialect),
+        (status = 409, description = "A lease of that id is lost", body = ErrorInDialect),
+        (status = 429, description = "A queue is full, or a limit or budget is used up", body = ErrorInDialect),
+    ),
+)]
 async fn submit(
     app: &Arc<App>,
     id: &str,
@@ -206,7 +222,20 @@ async fn submit(
     Ok(look(app, lease, wait).await)
 }
 
-/// Waits for so long while a lease is queued, and tells how it is.
+/// Waits for so long while a lease is queued, renews it, and tells how it is.
+#[utoipa::path(
+    get, path = "/v1/leases/{id}", tag = "leases", security(("tenant" = [])),
+    params(
+        ("id" = String, Path, description = "The gateway's id of the lease"),
+        ("wait_ms" = Option<u64>, Query, description = "How long to wait while it is queued; at most half of its life"),
+    ),
+    responses(
+        (status = 200, description = "The lease", body = LeaseBody),
+        (status = 404, description = "There is no such lease", body = ErrorInDialect),
+        (status = 409, description = "It is lost", body = ErrorInDialect),
+        (status = 429, description = "It was refused: a queue is full, or a limit or budget is used up", body = ErrorInDialect),
+    ),
+)]
 async fn look(app: &App, lease: Arc<Lease>, wait: Duration) -> Reply {
     lease.renew();
     let due = Instant::now() + wait.min(lease.ttl / 2);
@@ -215,6 +244,40 @@ async fn look(app: &App, lease: Arc<Lease>, wait: Duration) -> Reply {
     lease.renew();
     let place = if waits(&state) { place(app, &lease).await } else { None };
     told(&lease, &state, place)
+}
+
+/// Says that a lease is still needed.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/renew", tag = "leases", security(("tenant" = [])),
+    params(("id" = String, Path, description = "The gateway's id of the lease")),
+    responses(
+        (status = 200, description = "The lease", body = LeaseBody),
+        (status = 404, description = "There is no such lease", body = ErrorInDialect),
+        (status = 409, description = "It is lost", body = ErrorInDialect),
+        (status = 429, description = "It was refused", body = ErrorInDialect),
+    ),
+)]
+fn renew(lease: &Lease) -> Reply {
+    lease.renew();
+    told(lease, &lease.state(), None)
+}
+
+/// Cancels a lease. One that had its slot pays for its time in it.
+#[utoipa::path(
+    delete, path = "/v1/leases/{id}", tag = "leases", security(("tenant" = [])),
+    params(("id" = String, Path, description = "The gateway's id of the lease")),
+    responses(
+        (status = 200, description = "The lease, cancelled", body = LeaseBody),
+        (status = 404, description = "There is no such lease", body = ErrorInDialect),
+        (status = 409, description = "It was lost before", body = ErrorInDialect),
+        (status = 429, description = "It was refused before", body = ErrorInDialect),
+    ),
+)]
+async fn cancel(lease: &Lease) -> Reply {
+    lease.say(Word::Cancel);
+    let due = Instant::now() + SETTLED_WITHIN;
+    let state = lease.until(due, |state| matches!(state, State::Over(_))).await;
+    told(lease, &state, None)
 }
 
 /// How many grants come before its own.
@@ -244,13 +307,25 @@ fn told(lease: &Lease, state: &State, place: Option<u64>) -> Reply {
     document(&lease.id, &wire::shown(lease, state, place))
 }
 
-fn document(id: &str, value: &Value) -> Reply {
-    let mut reply = reply::json(StatusCode::OK, Bytes::from(value.to_string()));
+fn document(id: &str, value: &impl Serialize) -> Reply {
+    // Plain structs of texts and numbers always have a JSON form.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    let mut reply = reply::json(StatusCode::OK, Bytes::from(text));
     refusal::name(&mut reply, Dialect::OpenAi, id);
     reply
 }
 
 /// Ends a lease that is held. Said again, it is answered again, and nothing is charged twice.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/settle", tag = "leases", security(("tenant" = [])), request_body = Settlement,
+    params(("id" = String, Path, description = "The gateway's id of the lease")),
+    responses(
+        (status = 200, description = "The lease, settled, and what it was charged", body = LeaseBody),
+        (status = 404, description = "There is no such lease", body = ErrorInDialect),
+        (status = 409, description = "It is not granted, or was cancelled or lost", body = ErrorInDialect),
+        (status = 429, description = "It was refused before", body = ErrorInDialect),
+    ),
+)]
 async fn settle(lease: &Lease, word: Word) -> Result<Reply, Refusal> {
     if matches!(lease.state(), State::Opening | State::Queued) {
         return Err(refusal::lease_not_granted());
@@ -265,7 +340,17 @@ async fn settle(lease: &Lease, word: Word) -> Result<Reply, Refusal> {
     }
 }
 
-/// Has a lease that is held wait again.
+/// Has a lease that is held wait again: its provider has refused the call because of a limit.
+#[utoipa::path(
+    post, path = "/v1/leases/{id}/limited", tag = "leases", security(("tenant" = [])), request_body = Limited,
+    params(("id" = String, Path, description = "The gateway's id of the lease")),
+    responses(
+        (status = 200, description = "The lease, queued or granted again", body = LeaseBody),
+        (status = 404, description = "There is no such lease", body = ErrorInDialect),
+        (status = 409, description = "It is not granted, or is lost", body = ErrorInDialect),
+        (status = 429, description = "It cannot wait again: its time or its attempts are used up", body = ErrorInDialect),
+    ),
+)]
 async fn limited(lease: &Lease, word: Word) -> Result<Reply, Refusal> {
     let State::Granted { attempt: refused, .. } = lease.state() else {
         return match lease.is_over() {
@@ -318,6 +403,18 @@ impl<'a> Query<'a> {
 const NEWS_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Tells which leases of a client program have changed since the change of that number, and renews all of them.
+#[utoipa::path(
+    get, path = "/v1/leases", tag = "leases", security(("tenant" = [])),
+    params(
+        ("client" = String, Query, description = "What the program calls itself in its submissions"),
+        ("after" = Option<u64>, Query, description = "The `latest` of the last answer"),
+        ("wait_ms" = Option<u64>, Query, description = "How long to wait for news; at most half of the shortest life among them"),
+    ),
+    responses(
+        (status = 200, description = "The leases that have changed", body = LeaseNews),
+        (status = 429, description = "The key has too many client programs", body = ErrorInDialect),
+    ),
+)]
 async fn news(
     app: &Arc<App>,
     id: &str,
@@ -348,7 +445,6 @@ async fn news(
         }
     };
     let latest = changed.iter().map(|lease| lease.changed()).max().unwrap_or(after);
-    let shown: Vec<Value> =
-        changed.iter().map(|lease| wire::shown(lease, &lease.state(), None)).collect();
-    Ok(document(id, &json!({ "leases": shown, "latest": latest })))
+    let leases = changed.iter().map(|lease| wire::shown(lease, &lease.state(), None)).collect();
+    Ok(document(id, &LeaseNews { leases, latest }))
 }

@@ -4,13 +4,9 @@
 //! upstreams of one account share what one of them is told, in whatever pools they work. What follows (rates, what is left, a
 //! pause) goes to these pools as worker events, by each pool's own reporter; whom to grant is theirs to decide.
 //!
-//! # What is left now
-//! An answer's headers tell how it was when the provider took the request on. What was sent since then is taken off, and what
-//! has come back since then is added.
-//!
-//! # Whom to believe
-//! The lower of what the file states and what the provider states. A provider that states different limits from answer to
-//! answer is believed the lowest of the last half minute. No pause is longer than a minute: after it one request asks again.
+//! What follows from what was said is the dialect's rule ([`Quota`]): whom to believe, what is left, how long to pause. Here
+//! is what only a gateway has: several pools that divide a rate, a rate that is learned where nobody states one, and
+//! accounts that are spent.
 
 mod division;
 mod learned;
@@ -20,7 +16,8 @@ use std::time::Duration;
 
 use fairgate_config::QuotaConfig;
 use fairgate_core::units::{BurstSeconds, PerMinute};
-use fairgate_dialect::limits::{Counted, Limit, Told};
+use fairgate_dialect::limits::{Counted, Told};
+use fairgate_dialect::quota::{self, Quota, Stated};
 use fairgate_runtime::Gate;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -29,20 +26,12 @@ use self::learned::Learned;
 use crate::numbers::{precise, whole};
 use crate::pools::{Left, QuotaView, Rates, Reporter};
 
-/// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The first pause where the provider does not say how long; it doubles with each refusal in a row.
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// How long a limit that the provider stated holds against a higher one.
-const LOWER_HOLDS: Duration = Duration::from_secs(30);
 /// How long an account that is spent or blocked is left alone before one request asks again.
 const OUT_FOR: Duration = Duration::from_secs(300);
 /// How often rates are looked at: what was learned, how they are divided, what is left.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
 /// For how many seconds of a learned rate requests may be saved up.
 const LEARNED_BURST_SECONDS: u64 = 1;
-/// How old what a provider said of what is left may be.
-const HEARD_MAX: Duration = Duration::from_secs(3);
 
 /// A provider's account.
 pub(crate) struct Account {
@@ -52,56 +41,16 @@ pub(crate) struct Account {
 
 struct Inner {
     stated: QuotaConfig,
-    requests: Stated,
-    tokens: Stated,
+    quota: Quota,
+    /// From when the quota counts its time.
+    started: Instant,
     learned: Learned,
-    pause: Option<Pause>,
     out: Option<Out>,
-    /// Refusals since the last request that was accepted.
-    refused_in_a_row: u32,
-    sent: Sent,
-    heard: Option<Heard>,
     members: Vec<Member>,
 }
 
-/// A limit as the provider states it, per minute, and when it was last as low.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stated {
-    lowest: Option<(u64, Instant)>,
-}
-
-impl Stated {
-    fn hear(&mut self, per_minute: u64, now: Instant) {
-        let replaced = self.lowest.is_none_or(|(lowest, at)| {
-            per_minute <= lowest || now.saturating_duration_since(at) > LOWER_HOLDS
-        });
-        if replaced {
-            self.lowest = Some((per_minute, now));
-        }
-    }
-}
-
-/// All that was sent so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sent {
-    requests: u64,
-    tokens: u64,
-}
-
 /// How it stood with an account when a request was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    sent: Sent,
-    at: Instant,
-}
-
-/// What a provider said was left when it took a request on.
-#[derive(Clone, Copy, Debug)]
-struct Heard {
-    ticket: Ticket,
-    at: Instant,
-    left: Left,
-}
+pub(crate) use fairgate_dialect::quota::Ticket;
 
 /// A worker of a pool that draws on the account.
 pub(crate) struct Member {
@@ -179,30 +128,21 @@ impl Account {
             Some(per_minute) => Learned::resume(per_minute, now),
             None => Learned::new(now),
         };
-        let inner = Inner {
-            stated,
-            requests: Stated::default(),
-            tokens: Stated::default(),
-            learned,
-            pause: None,
-            out: None,
-            refused_in_a_row: 0,
-            sent: Sent::default(),
-            heard: None,
-            members: Vec::new(),
-        };
+        let quota = Quota::new(stated_by(&stated));
+        let inner = Inner { stated, quota, started: now, learned, out: None, members: Vec::new() };
         Self { name, inner: Mutex::new(inner) }
     }
 
     /// These workers draw on it from now on, within the rates that the file states.
     pub(crate) fn serve(&self, stated: QuotaConfig, members: Vec<Member>) {
         let mut inner = self.lock();
+        inner.quota.restate(stated_by(&stated));
         inner.stated = stated;
         inner.members = members;
         let draws = vec![Draw::default(); inner.members.len()];
         inner.divide(&draws);
         inner.tell_rates();
-        if let Some(pause) = inner.pause.filter(|pause| pause.until > Instant::now()) {
+        if let Some(pause) = inner.pause(Instant::now()) {
             inner.tell_pause(pause);
         }
         inner.tell_out();
@@ -211,8 +151,8 @@ impl Account {
     /// A request of a pool's worker is sent, which the provider may count as so many tokens.
     pub(crate) fn sent(&self, pool: &str, worker: &str, tokens: u64) -> Ticket {
         let mut inner = self.lock();
-        inner.sent.requests += 1;
-        inner.sent.tokens = inner.sent.tokens.saturating_add(tokens);
+        let now = inner.span(Instant::now());
+        let ticket = inner.quota.sent(tokens, now);
         let part = |rate: Option<Rate>, used: u64| {
             rate.map_or(0.0, |rate| precise(used) / precise(rate.per_minute))
         };
@@ -221,7 +161,7 @@ impl Account {
         if let Some(member) = inner.members.iter_mut().find(is_it) {
             member.used += used;
         }
-        Ticket { sent: inner.sent, at: Instant::now() }
+        ticket
     }
 
     /// The head of an answer has come: the provider has taken the request on.
@@ -229,9 +169,9 @@ impl Account {
         let now = Instant::now();
         let mut inner = self.lock();
         inner.learned.accepted(now);
-        inner.refused_in_a_row = 0;
         let before = (inner.requests_rate(), inner.tokens_rate());
-        inner.hear(ticket, told, now);
+        let span = inner.span(now);
+        inner.quota.accepted(ticket, told, span);
         if before != (inner.requests_rate(), inner.tokens_rate()) {
             inner.tell_rates();
         }
@@ -248,10 +188,8 @@ impl Account {
         let now = Instant::now();
         let mut inner = self.lock();
         inner.learned.refused(now);
-        inner.hear(ticket, told, now);
-        // What is left is nothing, whatever was said before.
-        inner.heard = None;
-        let pause = inner.pause_for(counted, asked, now);
+        let pause =
+            inner.pause_as(now, |quota, now| quota.refused(ticket, told, counted, asked, now));
         inner.tell_rates();
         pause
     }
@@ -259,7 +197,7 @@ impl Account {
     /// The provider has too much to do, whatever the account's limits are. Says what follows.
     pub(crate) fn overloaded(&self, asked: Option<Duration>) -> Pause {
         let mut inner = self.lock();
-        inner.pause_for(None, asked, Instant::now())
+        inner.pause_as(Instant::now(), |quota, now| quota.overloaded(asked, now))
     }
 
     /// The provider will take nothing, for a reason that waiting does not change. Says whether that is news.
@@ -279,7 +217,7 @@ impl Account {
     /// The pause in force.
     #[cfg(test)]
     fn pause(&self) -> Option<Pause> {
-        self.lock().pause.filter(|pause| pause.until > Instant::now())
+        self.lock().pause(Instant::now())
     }
 
     /// The rates in force: of requests and of tokens.
@@ -294,7 +232,7 @@ impl Account {
         let now = Instant::now();
         let inner = self.lock();
         let told = |rate: Option<Rate>| rate.map(|rate| (rate.per_minute, rate.from.word()));
-        let pause = inner.pause.filter(|pause| pause.until > now);
+        let pause = inner.pause(now);
         QuotaView {
             account: self.name.to_string(),
             requests: told(inner.requests_rate()),
@@ -360,59 +298,43 @@ impl Account {
 }
 
 impl Inner {
-    fn pause_for(
+    /// A moment as the quota counts it.
+    fn span(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
+    }
+
+    /// The pause in force.
+    fn pause(&self, now: Instant) -> Option<Pause> {
+        self.quota.pause(self.span(now)).map(|pause| self.dated(pause))
+    }
+
+    fn dated(&self, pause: quota::Pause) -> Pause {
+        let quota::Pause { until, counted, asked } = pause;
+        Pause { until: self.started + until, counted, asked }
+    }
+
+    /// Lets the quota hear what leads to a pause, and tells the pools where that is news.
+    fn pause_as(
         &mut self,
-        counted: Option<Counted>,
-        asked: Option<Duration>,
         now: Instant,
+        hear: impl FnOnce(&mut Quota, Duration) -> quota::Pause,
     ) -> Pause {
-        // What was on its way when the pause began says nothing new.
-        if let Some(pause) = self.pause.filter(|pause| pause.until > now && asked.is_none()) {
-            return pause;
-        }
-        let unasked = PAUSE_FIRST * 2_u32.saturating_pow(self.refused_in_a_row.min(16));
-        self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
-        let until = now + asked.unwrap_or(unasked).min(PAUSE_MAX);
-        // Of several that were refused at once, the longest pause holds.
-        let pause = match self.pause {
-            Some(earlier) if earlier.until >= until => earlier,
-            _ => Pause { until, counted, asked },
-        };
-        if self.pause != Some(pause) {
-            self.pause = Some(pause);
+        let before = self.pause(now);
+        let span = self.span(now);
+        let pause = hear(&mut self.quota, span);
+        let pause = self.dated(pause);
+        if before != Some(pause) {
             self.tell_pause(pause);
         }
         pause
     }
 
-    fn hear(&mut self, ticket: Ticket, told: &Told, now: Instant) {
-        let (requests, tokens) = (told.requests(), told.tokens());
-        if let Some(per_minute) = requests.and_then(Limit::per_minute) {
-            self.requests.hear(per_minute, now);
-        }
-        if let Some(per_minute) = tokens.and_then(Limit::per_minute) {
-            self.tokens.hear(per_minute, now);
-        }
-        // What is left of a day says nothing about what may be sent at once, unless it is nothing.
-        let left = |limit: Option<&Limit>| {
-            let limit = limit?;
-            let is_rate = limit.per_minute().is_some() || limit.limit.is_none();
-            limit.remaining.filter(|left| is_rate || *left == 0)
-        };
-        let left = Left { requests: left(requests), tokens: left(tokens) };
-        let is_newer = self.heard.is_none_or(|heard| heard.ticket.at <= ticket.at);
-        if is_newer && left != Left::default() {
-            self.heard = Some(Heard { ticket, at: now, left });
-        }
-    }
-
     fn requests_rate(&self) -> Option<Rate> {
-        let known = lower(self.stated.requests_per_minute, self.requests);
-        let any_tokens = || lower(self.stated.tokens_per_minute, self.tokens).is_some();
-        match known {
+        let heard = self.quota.heard().requests_per_minute;
+        match lower(self.stated.requests_per_minute, heard) {
             Some(rate) => Some(rate),
             // A provider that states tokens alone limits nothing else.
-            None if any_tokens() => None,
+            None if self.tokens_rate().is_some() => None,
             // A pool of leases that states nothing is limited by its capacity and by pauses. When its calls are accepted is
             // not seen, so nothing can be learned from that.
             None if !self.stated.is_hosted() => None,
@@ -421,7 +343,7 @@ impl Inner {
     }
 
     fn tokens_rate(&self) -> Option<Rate> {
-        lower(self.stated.tokens_per_minute, self.tokens)
+        lower(self.stated.tokens_per_minute, self.quota.heard().tokens_per_minute)
     }
 
     fn divide(&mut self, draws: &[Draw]) {
@@ -474,28 +396,19 @@ impl Inner {
 
     /// Says what is left, where that is less than what may be saved up: elsewhere it is no news.
     fn tell_left(&mut self, now: Instant) {
-        let Some(heard) = self.heard.take() else { return };
-        if now.saturating_duration_since(heard.at) > HEARD_MAX {
-            return;
-        }
-        let age = now.saturating_duration_since(heard.ticket.at).as_secs_f64() / 60.0;
-        let burst = precise(self.stated.burst_seconds) / 60.0;
-        let estimate = |left: Option<u64>, rate: Option<Rate>, since: u64| {
-            let (left, rate) = (left?, precise(rate?.per_minute));
-            let now = (precise(left) + rate * age - precise(since)).max(0.0);
-            (now < rate * burst).then_some(now)
+        let rates = Stated {
+            requests_per_minute: self.requests_rate().map(|rate| rate.per_minute),
+            tokens_per_minute: self.tokens_rate().map(|rate| rate.per_minute),
         };
-        let since = |all: u64, then: u64| all.saturating_sub(then);
-        let requests = estimate(
-            heard.left.requests,
-            self.requests_rate(),
-            since(self.sent.requests, heard.ticket.sent.requests),
-        );
-        let tokens = estimate(
-            heard.left.tokens,
-            self.tokens_rate(),
-            since(self.sent.tokens, heard.ticket.sent.tokens),
-        );
+        let span = self.span(now);
+        let left = self.quota.left_at(rates, span);
+        let burst = precise(self.stated.burst_seconds) / 60.0;
+        let little = |left: Option<u64>, per_minute: Option<u64>| {
+            let (left, most) = (precise(left?), precise(per_minute?) * burst);
+            (left < most).then_some(left)
+        };
+        let requests = little(left.requests, rates.requests_per_minute);
+        let tokens = little(left.tokens, rates.tokens_per_minute);
         for member in &self.members {
             let part = |left: Option<f64>| left.map(|left| whole(left * member.part));
             let left = Left { requests: part(requests), tokens: part(tokens) };
@@ -506,9 +419,15 @@ impl Inner {
     }
 }
 
-/// The lower of what the file and the provider state.
-fn lower(file: Option<u64>, provider: Stated) -> Option<Rate> {
-    let provider = provider.lowest.map(|(per_minute, _)| per_minute);
+fn stated_by(file: &QuotaConfig) -> Stated {
+    Stated {
+        requests_per_minute: file.requests_per_minute,
+        tokens_per_minute: file.tokens_per_minute,
+    }
+}
+
+/// The lower of what the file and the provider state, and whose it is.
+fn lower(file: Option<u64>, provider: Option<u64>) -> Option<Rate> {
     match (file, provider) {
         (Some(file), Some(provider)) if provider < file => {
             Some(Rate { per_minute: provider, from: From::Header })

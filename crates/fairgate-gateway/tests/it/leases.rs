@@ -385,3 +385,78 @@ async fn the_end_of_the_gateway_ends_its_leases_with_a_row_each() {
     codes.sort();
     assert_eq!(codes, [Some("drained".into()), Some("draining".into())]);
 }
+
+#[tokio::test]
+async fn a_report_of_nothing_is_believed_of_what_completed_and_not_of_what_failed() {
+    let house = leasing(1, LONG).await;
+    let client = house.client();
+    let held = Duration::from_millis(300);
+    let call = || json!({"model": "gpt-5", "cost": 400});
+    let failed = client.lease(call(), "granted").await;
+    tokio::time::sleep(held).await;
+    let body = json!({"tokens": 0, "outcome": "failed"});
+    let settled = client.say(&failed, "settle", body).await.json();
+    assert!(settled["charged"].as_u64() > Some(0), "{settled}");
+    let completed = client.lease(call(), "granted").await;
+    tokio::time::sleep(held).await;
+    let settled = client.say(&completed, "settle", json!({"tokens": 0})).await.json();
+    assert_eq!((&settled["charged"], &settled["provider_tokens"]), (&json!(0), &json!(0)));
+    let rows = house.rows_soon(2).await;
+    assert_eq!((rows[0].outcome, rows[0].usage), (Outcome::UpstreamError, UsageSource::Occupied));
+    assert_eq!((rows[1].outcome, rows[1].charged), (Outcome::Completed, 0));
+    house.close().await;
+}
+
+/// What the document says of the answer to a question.
+fn described<'a>(document: &'a Value, method: &str, path: &str, status: u16) -> &'a Value {
+    let operation = &document["paths"][path][method];
+    let response = &operation["responses"][status.to_string()];
+    assert!(response.is_object(), "{method} {path} does not describe {status}");
+    let reference = response["content"]["application/json"]["schema"]["$ref"].as_str().unwrap();
+    document.pointer(reference.trim_start_matches('#')).unwrap()
+}
+
+/// Every field of an answer is described, and what must be there is.
+fn fits(answer: &Value, schema: &Value) {
+    let properties = schema["properties"].as_object().unwrap();
+    for field in answer.as_object().unwrap().keys() {
+        assert!(properties.contains_key(field), "{field} of {answer} is not described");
+    }
+    for field in schema["required"].as_array().into_iter().flatten() {
+        assert!(!answer[field.as_str().unwrap()].is_null(), "{answer} has no {field}");
+    }
+}
+
+#[tokio::test]
+async fn every_route_of_leases_is_described() {
+    let house = leasing(1, LONG).await;
+    let client = house.client();
+    let document = fairgate_gateway::admin::document();
+    let check = |method: &str, path: &str, answer: &Answer| {
+        let path = format!("{LEASES}{path}");
+        fits(&answer.json(), described(document, method, &path, answer.status.as_u16()));
+    };
+    let call =
+        || json!({"model": "gpt-5", "cost": 10, "client": "c", "id": "own", "wait_ms": 5000});
+    let submitted = client.submit(call()).await;
+    check("post", "", &submitted);
+    let id = submitted.json()["id"].as_str().unwrap().to_owned();
+    check("get", "/{id}", &client.look(&id, 0).await);
+    check("post", "/{id}/renew", &client.say(&id, "renew", json!({})).await);
+    let refused = json!({"status": 429, "headers": {"retry-after": "0"}});
+    check("post", "/{id}/limited", &client.say(&id, "limited", refused).await);
+    client.granted(&id).await;
+    let news = get(&format!("{LEASES}?client=c")).key(&client.key).ask(house.gateway.addr()).await;
+    check("get", "", &news);
+    fits(&news.json()["leases"][0], &document["components"]["schemas"]["Lease"]);
+    check("post", "/{id}/settle", &client.say(&id, "settle", json!({"tokens": 3})).await);
+    let second = client.lease(json!({"model": "gpt-5", "cost": 10}), "granted").await;
+    check("delete", "/{id}", &client.cancel(&second).await);
+    check("get", "/{id}", &client.look("none", 0).await);
+    check("post", "", &client.submit(json!({"pool": "none"})).await);
+    check("post", "", &client.submit(json!({"cost": "much"})).await);
+    let operations = document["paths"].as_object().unwrap().iter();
+    let of_leases = operations.filter(|(path, _)| path.starts_with(LEASES));
+    assert_eq!(of_leases.map(|(_, item)| item.as_object().unwrap().len()).sum::<usize>(), 7);
+    house.close().await;
+}

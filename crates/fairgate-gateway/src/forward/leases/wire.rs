@@ -7,9 +7,9 @@ use bytes::Bytes;
 use fairgate_dialect::Usage;
 use fairgate_store::UsageSource;
 use http::StatusCode;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::super::bill::Stated;
 use super::super::passage::Charge;
@@ -24,26 +24,39 @@ const NAME_BYTES_MAX: usize = 128;
 const MODEL_BYTES_MAX: usize = 256;
 
 /// What a client asks for.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = LeaseSubmission)]
 pub(super) struct Submission {
     /// The pool; the only one that leases where absent.
+    #[schema(value_type = Option<String>)]
     pub(super) pool: Option<Box<str>>,
     /// What the client calls the lease: repeated, it is the same lease.
+    #[schema(value_type = Option<String>)]
     pub(super) id: Option<Box<str>>,
     /// What the client program calls itself: it can ask for the news of all its leases at once.
+    #[schema(value_type = Option<String>)]
     pub(super) client: Option<Box<str>>,
+    /// Whose call it is, where the pool's policy shares by agent.
+    #[schema(value_type = Option<String>)]
     pub(super) agent: Option<Box<str>>,
+    /// The session of the call, where the pool's policy shares by session.
+    #[schema(value_type = Option<String>)]
     pub(super) session: Option<Box<str>>,
+    /// The class of the call, where its key may choose one.
+    #[schema(value_type = Option<String>)]
     pub(super) class: Option<Box<str>>,
+    /// Higher goes first within its flow; 0 where absent.
     pub(super) priority: i64,
     /// For the ledger, prices and the key's list of models.
     pub(super) model: Option<String>,
-    /// What it is expected to be charged.
+    /// What it is expected to be charged, in weighted tokens.
     pub(super) cost: Option<u64>,
+    /// The tokens of input that it is expected to use.
     pub(super) input_tokens: Option<u64>,
+    /// The tokens of output that it is expected to use.
     pub(super) output_tokens: Option<u64>,
-    /// How long to wait for the grant before this is answered.
+    /// How long to wait for the grant before this is answered, in milliseconds; at most half of the lease's life.
     pub(super) wait_ms: u64,
 }
 
@@ -69,39 +82,140 @@ impl Submission {
     }
 }
 
-/// How a call ended.
-#[derive(Debug, Default, Deserialize)]
+/// How a call ended. Where it says nothing of tokens, the estimate is charged.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-struct Settlement {
-    /// What it is charged; by the pool's weights where absent.
+#[schema(as = LeaseSettlement)]
+pub(super) struct Settlement {
+    /// What it is charged, in weighted tokens; by the pool's weights where absent. 0 of a completed call is charged 0.
     tokens: Option<u64>,
+    /// The tokens of input that it used.
     input_tokens: Option<u64>,
+    /// How many of these its provider had in its cache.
     cached_tokens: Option<u64>,
+    /// The tokens of output that it used.
     output_tokens: Option<u64>,
     outcome: Outcome,
-    /// Of the provider's answer, where the client has seen it.
+    /// The HTTP status of the provider's answer, where the client has seen it.
     status: Option<u16>,
+    /// The body of an answer that was an error.
     body: String,
+    /// The answer's headers, of which those about limits are read.
     headers: BTreeMap<String, String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// Whether a call did what it was made for. One that failed is charged at least what its time in the slot is worth.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Outcome {
+#[schema(as = LeaseOutcome)]
+pub(super) enum Outcome {
     #[default]
     Completed,
     Failed,
 }
 
 /// An answer in which a provider says that it has not taken a call on.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Limited {
+#[schema(as = LeaseLimited)]
+pub(super) struct Limited {
+    /// The HTTP status of the provider's answer.
     status: u16,
+    /// The answer's headers, of which those about limits are read.
     #[serde(default)]
     headers: BTreeMap<String, String>,
     #[serde(default)]
     body: String,
+}
+
+/// A lease, as its client is told of it.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = Lease)]
+pub(super) struct LeaseBody {
+    /// The gateway's id of it.
+    id: String,
+    /// What its client calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_id: Option<String>,
+    pool: String,
+    /// How long it lives without being renewed, in milliseconds.
+    ttl_ms: u64,
+    state: LeaseState,
+    /// How many grants come before its own, where it is queued and that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Option<u64>>,
+    /// Which grant of it this is: 1 before its provider has refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    /// How long it was queued, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<u64>,
+    /// What its tenant was charged, in weighted tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charged: Option<u64>,
+    /// What it took of budgets in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_tokens: Option<u64>,
+    /// What it cost, in millionths of the installation's currency.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    money_micro_units: Option<u64>,
+    /// Why it was refused, in the news of a client program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<LeaseRefusal>,
+}
+
+/// Where a lease is. What is refused or lost is an error where one lease is asked about, and stands in the news of its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LeaseState {
+    #[default]
+    Queued,
+    Granted,
+    Settled,
+    Cancelled,
+    Lost,
+    Refused,
+}
+
+/// Why a lease was refused.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LeaseRefusal {
+    /// The HTTP status that goes with it.
+    status: u16,
+    /// Its stable code.
+    code: &'static str,
+    message: String,
+    /// After how many milliseconds to try again, where that is known.
+    retry_after_ms: Option<u64>,
+}
+
+/// An error in the form that the clients of OpenAI know.
+#[derive(ToSchema)]
+#[schema(as = DialectError)]
+#[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
+pub(super) struct ErrorInDialect {
+    error: ErrorFields,
+}
+
+/// What is wrong.
+#[derive(ToSchema)]
+#[schema(as = DialectErrorFields)]
+#[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
+struct ErrorFields {
+    message: String,
+    r#type: String,
+    /// The field that it is about, where it is about one.
+    param: Option<String>,
+    /// The stable code.
+    code: String,
+}
+
+/// The leases of a client program that have changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LeaseNews {
+    pub(super) leases: Vec<LeaseBody>,
+    /// The number of the last change among them: the `after` of the next question.
+    pub(super) latest: u64,
 }
 
 /// Reads how a call ended.
@@ -192,49 +306,46 @@ pub(super) fn client(text: &str) -> Result<(), Refusal> {
 }
 
 /// What a client is told of a lease. `place`: how many grants come before its own, where that was asked.
-pub(super) fn shown(lease: &Lease, state: &State, place: Option<u64>) -> Value {
-    let mut shown = json!({
-        "id": lease.id,
-        "pool": &*lease.pool,
-        "ttl_ms": millis(lease.ttl),
-    });
-    if let Some(own_id) = &lease.own_id {
-        shown["own_id"] = json!(own_id);
-    }
-    let state = match state {
-        State::Opening | State::Queued => {
-            shown["place"] = json!(place);
-            "queued"
-        }
+pub(super) fn shown(lease: &Lease, state: &State, place: Option<u64>) -> LeaseBody {
+    let mut shown = LeaseBody {
+        id: lease.id.to_string(),
+        own_id: lease.own_id.as_deref().map(str::to_owned),
+        pool: lease.pool.to_string(),
+        ttl_ms: millis(lease.ttl),
+        ..LeaseBody::default()
+    };
+    match state {
+        State::Opening | State::Queued => shown.place = Some(place),
         State::Granted { attempt, waited } => {
-            shown["attempt"] = json!(attempt);
-            shown["waited_ms"] = json!(millis(*waited));
-            "granted"
+            shown.attempt = Some(*attempt);
+            shown.waited_ms = Some(millis(*waited));
+            shown.state = LeaseState::Granted;
         }
         State::Over(over) => match &**over {
-            Over::Settled(charge) => charged(&mut shown, "settled", charge),
-            Over::Cancelled(charge) => charged(&mut shown, "cancelled", charge),
-            Over::Lost(charge) => charged(&mut shown, "lost", charge),
+            Over::Settled(charge) => shown.charged(LeaseState::Settled, charge),
+            Over::Cancelled(charge) => shown.charged(LeaseState::Cancelled, charge),
+            Over::Lost(charge) => shown.charged(LeaseState::Lost, charge),
             Over::Refused(refusal) => {
-                shown["error"] = json!({
-                    "status": refusal.problem.status.as_u16(),
-                    "code": refusal.problem.code,
-                    "message": refusal.problem.message,
-                    "retry_after_ms": refusal.retry_after.map(millis),
+                shown.error = Some(LeaseRefusal {
+                    status: refusal.problem.status.as_u16(),
+                    code: refusal.problem.code,
+                    message: refusal.problem.message.to_string(),
+                    retry_after_ms: refusal.retry_after.map(millis),
                 });
-                "refused"
+                shown.state = LeaseState::Refused;
             }
         },
-    };
-    shown["state"] = json!(state);
+    }
     shown
 }
 
-fn charged(shown: &mut Value, state: &'static str, charge: &Charge) -> &'static str {
-    shown["charged"] = json!(charge.charged);
-    shown["provider_tokens"] = json!(charge.provider_tokens);
-    shown["money_micro_units"] = json!(charge.money.0);
-    state
+impl LeaseBody {
+    fn charged(&mut self, state: LeaseState, charge: &Charge) {
+        self.charged = Some(charge.charged);
+        self.provider_tokens = Some(charge.provider_tokens);
+        self.money_micro_units = Some(charge.money.0);
+        self.state = state;
+    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -243,6 +354,8 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn code<T>(read: Result<T, Refusal>) -> Result<T, &'static str> {

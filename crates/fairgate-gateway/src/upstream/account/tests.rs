@@ -3,6 +3,7 @@
 mod unstated;
 
 use fairgate_dialect::limits::{UnixMicros, told};
+use fairgate_dialect::quota::{LOWER_HOLDS, PAUSE_FIRST, PAUSE_MAX};
 
 use super::*;
 

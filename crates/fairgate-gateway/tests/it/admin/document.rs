@@ -15,6 +15,10 @@ async fn the_document_is_there_and_names_every_path_that_answers() {
     for (path, item) in paths {
         for (method, operation) in item.as_object().expect("operations") {
             assert!(ids.insert(operation["operationId"].clone()), "{method} {path}");
+            if path.starts_with("/v1/leases") {
+                // On the clients' port: see `every_route_of_leases_is_described`.
+                continue;
+            }
             let path = path.replace("{name}", "x").replace("{id}", "x").replace("{pool}", "sim");
             let status =
                 it.send(request(None, &method.to_uppercase(), &path, json!(null))).await.status;
