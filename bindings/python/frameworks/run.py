@@ -24,8 +24,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "python" / "frameworks.md"
 #: How many calls each recipe makes, half of them for each of its agents.
 CALLS = 6
 AGENTS = {"ada", "bob"}
-#: One request a second, none saved up: of the first two calls, which come together, one is refused.
-LIMITS = ("--requests-per-minute=60", "--burst-seconds=1")
+#: A request every two seconds, none saved up: of the first two calls, which come together, one is refused.
+LIMITS = ("--requests-per-minute=30", "--burst-seconds=2")
 
 
 def recipe(name: str) -> str:
@@ -92,6 +92,7 @@ def check(scheduler: Any, provider: Provider) -> None:
     assert not loopback.attempts, loopback.attempts
     # Each call was sent once, and again by the scheduler where it was refused. A retry of the package's own would be a call more.
     assert provider.calls == CALLS + provider.refused, provider
+    assert sum(agent.grants for agent in now.agents.values()) == provider.calls, (now, provider)
     assert provider.refused == (now.provider.limits_met if now.provider else 0), now
     costs = {cost.agent: cost for cost in scheduler.costs()}
     assert set(costs) == AGENTS and len(costs) == len(scheduler.costs()), scheduler.costs()
