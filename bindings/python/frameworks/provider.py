@@ -29,6 +29,8 @@ class Provider:
     refused: int = 0
     at_once: int = 0
     most_at_once: int = 0
+    #: How many further calls are refused, whatever the simulated model's limits say.
+    refusals_left: int = 0
     #: Tokens of the prompts that it answered.
     prompt_tokens: int = 0
     #: What was asked for that no stand-in understands.
@@ -46,10 +48,10 @@ class Answer:
 
 
 @contextlib.contextmanager
-def running_provider(*options: str) -> Iterator[Provider]:
-    """A provider with these options of the simulated model."""
+def running_provider(*options: str, refusals: int = 0) -> Iterator[Provider]:
+    """A provider with these options of the simulated model, which refuses the first calls, as many as it is told."""
     with _simulated_model(options) as model:
-        provider = Provider()
+        provider = Provider(refusals_left=refusals)
         handler = type("Handler", (_Handler,), {"provider": provider, "model": model})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         provider.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -147,6 +149,13 @@ class _Handler(BaseHTTPRequestHandler):
         return Answer(200, {"content-type": "application/json"}, said)
 
     def _ask(self, path: str, body: bytes) -> Answer:
+        with self.provider.lock:
+            is_refused = self.provider.refusals_left > 0
+            self.provider.refusals_left -= is_refused
+        if is_refused:
+            said = {"error": {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}}
+            headers = {"content-type": "application/json", "retry-after": "1"}
+            return Answer(429, headers, json.dumps(said).encode())
         request = urllib.request.Request(f"{self.model}{path}", body, {"content-type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=60) as response:
