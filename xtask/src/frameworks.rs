@@ -66,6 +66,13 @@ mod tests {
                 page.contains(&format!("<!-- recipe: {name} -->")),
                 "{name} is not on the page"
             );
+            let list = root().join(format!("bindings/python/frameworks/{name}.txt"));
+            let list = std::fs::read_to_string(list).expect("a list of packages");
+            for line in list.lines().filter(|line| !line.starts_with('#')) {
+                let (package, version) = line.split_once("==").expect("an exact version");
+                let row = format!("{package} {version}");
+                assert!(page.contains(&row), "the page's table does not have {row} for {name}");
+            }
         }
         assert!(steps(root(), &["no-such"]).is_err());
     }

@@ -1,33 +1,32 @@
 """Runs a recipe of docs/python/frameworks.md as it is printed: `cargo xtask test frameworks`.
 
-The recipe finds the simulated model through the environment, as it would find its provider. It must leave a `scheduler`
-that has granted what the recipe called and that has nothing under way, and the model must never have seen more calls at
-once than the scheduler's capacity.
+The recipe finds its provider through the environment, as it would in production. It runs twice: with a provider without
+limits, and with one that allows less than the recipe asks for at once. Both times it must leave a `scheduler` that has
+granted each of the recipe's calls once and has nothing under way, with what was used settled; the provider must never
+have seen more calls at once than the scheduler's capacity; and nothing may have gone anywhere but to the provider.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib.metadata
-import json
 import os
 import re
-import subprocess
 import sys
-import threading
 import time
-import urllib.request
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import loopback
+from provider import OUTPUT_TOKENS, Provider, running_provider
+
 PAGE = Path(__file__).parents[3] / "docs" / "python" / "frameworks.md"
-#: Tokens of every answer.
-OUTPUT_TOKENS = 12
-#: How many calls each recipe makes.
+#: How many calls each recipe makes, half of them for each of its agents.
 CALLS = 6
+AGENTS = {"ada", "bob"}
+#: A request every two seconds, none saved up. The first call is refused in any case: packages that are slow to start may keep
+#: to the limit by themselves.
+LIMITS = ("--requests-per-minute=30", "--burst-seconds=2")
 
 
 def recipe(name: str) -> str:
@@ -36,104 +35,6 @@ def recipe(name: str) -> str:
     if found is None:
         raise SystemExit(f"{PAGE.name} has no recipe for {name}")
     return found[1]
-
-
-@contextlib.contextmanager
-def simulated_model() -> Iterator[str]:
-    command = [
-        os.environ["FAIRGATE_SIM_BINARY"],
-        "--steering",
-        "--models=gpt-4o-mini",
-        "--slots=64",
-        "--prefill-base-ms=20",
-        "--prefill-us-per-token=0",
-        "--decode-us-per-token=200",
-        f"--output-tokens={OUTPUT_TOKENS}",
-    ]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield process.stdout.readline().removeprefix("listening on ").strip()
-    finally:
-        process.stdin.close()
-        process.wait(timeout=30)
-        process.stdout.close()
-
-
-class Interpreter(BaseHTTPRequestHandler):
-    """Speaks as OpenAI, Google and Amazon do, asks the simulated model, and counts how many ask at once."""
-
-    model = ""
-    lock = threading.Lock()
-    calls = at_once = most_at_once = 0
-
-    def do_POST(self) -> None:
-        asked = self.rfile.read(int(self.headers["content-length"]))
-        with Interpreter.lock:
-            Interpreter.calls += 1
-            Interpreter.at_once += 1
-            Interpreter.most_at_once = max(Interpreter.most_at_once, Interpreter.at_once)
-        try:
-            kind, answer = self._answer(asked)
-        finally:
-            # Before the answer goes out: the next call may come as soon as it is read.
-            with Interpreter.lock:
-                Interpreter.at_once -= 1
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def _answer(self, asked: bytes) -> tuple[str, bytes]:
-        if ":generateContent" in self.path:
-            return "application/json", json.dumps(google(self._chat())).encode()
-        if self.path.endswith("/converse"):
-            return "application/json", json.dumps(amazon(self._chat())).encode()
-        return self._ask(self.path, asked)
-
-    def _chat(self) -> dict[str, Any]:
-        body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "What is fair?"}]}
-        answer: dict[str, Any] = json.loads(self._ask("/v1/chat/completions", json.dumps(body).encode())[1])
-        return answer
-
-    def _ask(self, path: str, body: bytes) -> tuple[str, bytes]:
-        request = urllib.request.Request(f"{Interpreter.model}{path}", body, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.headers["content-type"], answer.read()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-def google(chat: dict[str, Any]) -> dict[str, Any]:
-    """An answer of Gemini's."""
-    text = chat["choices"][0]["message"]["content"]
-    usage = chat["usage"]
-    return {
-        "candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP"}],
-        "usageMetadata": {
-            "promptTokenCount": usage["prompt_tokens"],
-            "candidatesTokenCount": usage["completion_tokens"],
-            "totalTokenCount": usage["total_tokens"],
-        },
-        "modelVersion": "gemini-2.5-flash",
-    }
-
-
-def amazon(chat: dict[str, Any]) -> dict[str, Any]:
-    """An answer to Converse."""
-    usage = chat["usage"]
-    return {
-        "output": {"message": {"role": "assistant", "content": [{"text": chat["choices"][0]["message"]["content"]}]}},
-        "stopReason": "end_turn",
-        "usage": {
-            "inputTokens": usage["prompt_tokens"],
-            "outputTokens": usage["completion_tokens"],
-            "totalTokens": usage["total_tokens"],
-        },
-        "metrics": {"latencyMs": 1},
-    }
 
 
 def environment(url: str) -> dict[str, str]:
@@ -168,34 +69,37 @@ def versions(name: str) -> str:
 
 
 def main(name: str) -> None:
-    program = recipe(name)
-    with simulated_model() as model:
-        Interpreter.model = model
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Interpreter)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        os.environ.update(environment(f"http://127.0.0.1:{server.server_address[1]}"))
-        print(f"{name}: {versions(name)}", flush=True)
-        names: dict[str, Any] = {"__name__": "__main__"}
-        start = time.monotonic()
-        exec(compile(program, f"{PAGE.name}, recipe {name}", "exec"), names)
-        took = time.monotonic() - start
+    program = compile(recipe(name), f"{PAGE.name}, recipe {name}", "exec")
+    print(f"{name}: {versions(name)}", flush=True)
+    loopback.allow_nothing_else()
+    for kind, options in (("no limit", ()), ("limited", LIMITS)):
+        with running_provider(*options, refusals=1 if options else 0) as provider:
+            os.environ.update(environment(provider.url))
+            names: dict[str, Any] = {"__name__": "__main__"}
+            start = time.monotonic()
+            exec(program, names)
+            took = time.monotonic() - start
         gc.collect()
-        check(names["scheduler"])
-        most = Interpreter.most_at_once
-        print(f"{name}: {Interpreter.calls} calls in {took:.1f} s, at most {most} at once; settled:", flush=True)
-        for cost in names["scheduler"].costs():
-            print(f"  {cost.agent}: {cost.requests} calls of {cost.model}, {cost.output_tokens} tokens of output")
-        server.shutdown()
+        print(f"{name}, {kind}: {took:.1f} s, {provider}", flush=True)
+        check(names["scheduler"], provider)
+        assert bool(options) == bool(provider.refused), "a limit is there to be met"
 
 
-def check(scheduler: Any) -> None:
+def check(scheduler: Any, provider: Provider) -> None:
     now = scheduler.snapshot()
     assert (now.in_flight, now.waiting) == (0, 0), now
-    grants = {agent: its.grants for agent, its in now.agents.items() if its.grants}
-    assert sum(grants.values()) == Interpreter.calls == CALLS, (grants, Interpreter.calls)
-    assert set(grants) == {"ada", "bob"}, grants
-    assert Interpreter.most_at_once <= now.capacity, Interpreter.most_at_once
-    assert {cost.output_tokens for cost in scheduler.costs()} == {CALLS // 2 * OUTPUT_TOKENS}, scheduler.costs()
+    assert provider.most_at_once <= now.capacity, provider
+    assert not provider.not_understood, provider
+    assert not loopback.attempts, loopback.attempts
+    # Each call was sent once, and again by the scheduler where it was refused. A retry of the package's own would be a call more.
+    assert provider.calls == CALLS + provider.refused, provider
+    assert sum(agent.grants for agent in now.agents.values()) == provider.calls, (now, provider)
+    assert provider.refused == (now.provider.limits_met if now.provider else 0), now
+    costs = {cost.agent: cost for cost in scheduler.costs()}
+    assert set(costs) == AGENTS and len(costs) == len(scheduler.costs()), scheduler.costs()
+    for cost in costs.values():
+        assert (cost.requests, cost.output_tokens) == (CALLS // 2, CALLS // 2 * OUTPUT_TOKENS), cost
+    assert sum(cost.input_tokens for cost in costs.values()) == provider.prompt_tokens > 0, (costs, provider)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ class Bedrock(BaseHTTPRequestHandler):
     """What Amazon's service answers to Converse."""
 
     refusals = 0
+    retry_after = "0"
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -165,7 +166,7 @@ class Bedrock(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(text)))
         if status == 429:
             self.send_header("x-amzn-errortype", "ThrottlingException")
-            self.send_header("retry-after", "0")
+            self.send_header("retry-after", Bedrock.retry_after)
         self.end_headers()
         self.wfile.write(text)
 
@@ -202,15 +203,41 @@ async def test_boto3_calls_take_slots_and_throttled_ones_come_back(bedrock: str)
     assert client.converse(**call)["usage"]["outputTokens"] == 3
     (cost,) = scheduler.costs()
     assert (cost.agent, cost.model, cost.input_tokens, cost.output_tokens) == ("analyst", call["modelId"], 7, 3)
-    Bedrock.refusals = 1
-    with pytest.raises(client.exceptions.ThrottlingException):
-        client.converse(**call)
-    assert idle(scheduler)
+    # In a slot of the call's own, and in that of a layer further out.
+    Bedrock.refusals = 2
+    assert client.converse(**call)["usage"]["outputTokens"] == 3 and Bedrock.refusals == 0
     Bedrock.refusals = 1
     answer = await scheduler.wrap(asyncio.to_thread, client.converse, agent_id="wrapped", **call)
     assert answer["usage"]["outputTokens"] == 3 and Bedrock.refusals == 0
-    assert [(c.agent, c.requests, c.output_tokens) for c in scheduler.costs()][-1] == ("wrapped", 1, 3)
+    costs = [(c.agent, c.requests, c.output_tokens) for c in scheduler.costs()]
+    assert costs == [("analyst", 2, 6), ("wrapped", 1, 3)], "attempts that were refused are nobody's"
+    now = scheduler.snapshot().provider
+    assert now is not None and now.limits_met == 3, "each refusal is told once"
     assert idle(scheduler)
+    client.close()
+
+
+@pytest.mark.parametrize("attempts", [1, 5])
+def test_boto3_calls_that_were_throttled_have_a_deadline(
+    bedrock: str, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boto3 = pytest.importorskip("boto3")
+    from botocore.config import Config
+
+    import fairgate.adapters.boto3
+
+    scheduler = fairgate.Scheduler(capacity=1, retry_seconds=2)
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+    config = Config(retries={"total_max_attempts": attempts})
+    client = boto3.client("bedrock-runtime", endpoint_url=bedrock, config=config, **keys)
+    fairgate.adapters.boto3.attach(client, scheduler)
+    monkeypatch.setattr(Bedrock, "refusals", 1000)
+    monkeypatch.setattr(Bedrock, "retry_after", "5")
+    with pytest.raises(client.exceptions.ThrottlingException):
+        client.converse(modelId="m", messages=[{"role": "user", "content": [{"text": "hello"}]}])
+    assert Bedrock.refusals == 999, "what the scheduler has given up botocore does not try again"
+    (cost,) = scheduler.costs()
+    assert (cost.requests, cost.tokens) == (1, 0) and idle(scheduler)
     client.close()
 
 

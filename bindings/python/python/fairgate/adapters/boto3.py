@@ -3,9 +3,9 @@
     client = fairgate.adapters.boto3.attach(boto3.client("bedrock-runtime", config=config), scheduler, agent="analyst")
     client.converse(modelId="…", messages=[…])          # as ever
 
-The adapter listens to the events of botocore that are there for this. botocore waits to retry inside of a call: give the
-client ``Config(retries={"total_max_attempts": 1})`` so that it holds no slot meanwhile, and call it with
-``scheduler.wrap(client.converse, agent_id="analyst", …)``, which makes calls that were throttled again in their turn.
+The adapter listens to the events of botocore that are there for this. A call that was throttled is sent again in its turn,
+and holds no slot meanwhile. After other errors botocore waits inside of the call, with its slot, before it tries again: give
+the client ``Config(retries={"total_max_attempts": 1})`` where that must not be.
 """
 
 from __future__ import annotations
@@ -43,19 +43,25 @@ def attach(
     meta: Any = getattr(client, "meta", None)
     if meta is None or not hasattr(meta, "events"):
         raise TypeError(f"{type(client).__name__} is no client of boto3")
-    listener = _Listener(scheduler, agent, weighing, timeout)
+    exceptions: Any = getattr(client, "exceptions")
+    listener = _Listener(scheduler, exceptions, agent, weighing, timeout)
     service = meta.service_model.service_id.hyphenize()
     for operation in OPERATIONS:
         meta.events.register(f"provide-client-params.{service}.{operation}", listener.asks)
         meta.events.register(f"before-call.{service}.{operation}", listener.starts)
+        # First, so that its answer counts before those of botocore's own retries.
+        meta.events.register_first(f"needs-retry.{service}.{operation}", listener.is_sent_again)
         meta.events.register(f"after-call.{service}.{operation}", listener.ends)
         meta.events.register(f"after-call-error.{service}.{operation}", listener.fails)
     return client
 
 
 class _Listener:
-    def __init__(self, scheduler: Scheduler, agent: str, weighing: Weighing, timeout: float | None) -> None:
+    def __init__(
+        self, scheduler: Scheduler, exceptions: Any, agent: str, weighing: Weighing, timeout: float | None
+    ) -> None:
         self._scheduler = scheduler
+        self._exceptions = exceptions
         self._agent = agent
         self._weighing = weighing
         self._timeout = timeout
@@ -76,14 +82,28 @@ class _Listener:
         call.start_blocking()
         context[_KEY] = call
 
+    def is_sent_again(self, response: Any, operation: Any, request_dict: dict[str, Any], **_: Any) -> int | None:
+        """After each attempt: 0 for another one at once, when a call that was throttled has its next turn.
+
+        None leaves it to botocore, as after errors that are not about a limit. A call that the scheduler has given up fails
+        here: botocore would try it again, without a turn.
+        """
+        call = request_dict["context"].get(_KEY)
+        refusal = None if response is None else answer_of_botocore(response[1])
+        if refusal is None or not isinstance(call, Call):
+            return None
+        if call.again_blocking(refusal):
+            return 0
+        if refusal.status != 429:
+            return None
+        parsed = response[1]
+        raise self._exceptions.from_code(parsed.get("Error", {}).get("Code"))(parsed, operation.name)
+
     def ends(self, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.pop(_KEY, None)
         if not isinstance(call, Call):
             return
-        refusal = answer_of_botocore(parsed)
         if "Error" in parsed:
-            if refusal is not None:
-                call.answered(refusal)
             call.used_nothing()
             call.end()
             return
