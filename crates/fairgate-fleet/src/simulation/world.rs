@@ -268,9 +268,9 @@ impl World {
         }
     }
 
-    /// Whether all is looked at after a step. With thousands of agents that takes longer, and is done less often.
+    /// Whether all is looked at after a step: that takes as long as a step, or longer, and what is wrong stays wrong.
     pub(super) fn is_check_due(&self, step: u64) -> bool {
-        self.size != Size::Large || step.is_multiple_of(3)
+        step.is_multiple_of(if self.size == Size::Large { 3 } else { 2 })
     }
 
     /// All agents die, what they said arrives, their calls end, and so do their leases: nothing is held after that.
