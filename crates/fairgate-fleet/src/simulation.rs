@@ -15,8 +15,9 @@
 //! - every call of the scheduler, written to a journal's line and read again, gives the same assignments;
 //! - when all is quiet, nothing is reserved, locked or held.
 //!
-//! Every 15th seed is one with 2 000 agents, 20 of 300. Every third keeps its database in a file, so that servers can be killed and started
-//! again over it; the others have it in memory. `FAIRGATE_SEED=n` runs one seed; `FAIRGATE_SEEDS=n` says how many are run.
+//! Every 25th seed has 2 000 agents. These and every third keep their database in a file (in a file system in memory, where there
+//! is one), so that servers can be killed and started again over it; the others have it in SQLite's memory. `FAIRGATE_SEED=n`
+//! runs one seed; `FAIRGATE_SEEDS=n` says how many are run.
 
 #![allow(clippy::unwrap_used)]
 

@@ -44,7 +44,7 @@ pub(super) async fn case(seed: u64) {
     let mut free: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut working: Vec<Worker<'_>> = Vec::new();
     let mut requests = 0;
-    for _ in 0..40 {
+    for _ in 0..15 {
         let outcome = w.round(&free).await;
         for (agent, reply) in free.drain(..).zip(&outcome.replies) {
             let claim = claim_of(reply.as_ref()).expect("there is work for everybody").clone();
@@ -55,7 +55,7 @@ pub(super) async fn case(seed: u64) {
         while (free.len() as u64) < ends {
             let place = dice.place(&working);
             if let Some(call) = working[place].call.take() {
-                let tokens = if dice.one_in(3) {
+                let tokens = if dice.one_in(2) {
                     working[place].left
                 } else {
                     dice.below(working[place].left)

@@ -1,12 +1,17 @@
 //! What people make, and how they interfere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairgate_core::proportional::CreditWeight;
+use fairgate_store::{Keep, Transaction};
 
 use super::shadow::{Project, Task};
 use super::world::{Agent, Doing, Size, World};
+use crate::agents;
+use crate::call::Call;
 use crate::error::FleetError;
+use crate::fleet::{AgentId, Clock};
 use crate::model::*;
 use crate::state::{ProjectStatus, TaskState};
 
@@ -56,20 +61,32 @@ impl World {
         }
     }
 
-    /// Agents, most of which call through the gateway. Of the others what they say counts.
+    /// Agents, most of which call through the gateway. Of the others what they say counts. All in one transaction: there may be
+    /// thousands.
     pub(super) async fn add_agents(&mut self, count: u64) {
+        let mut made = Vec::new();
         for number in 0..count {
             let is_big = self.dice.one_in(3);
-            let reports = self.dice.one_in(4);
-            let agent = NewAgent {
-                id: format!("a{number}"),
-                kind: is_big.then(|| "big".to_owned()),
-                reports_tokens: reports,
+            let reports_tokens = self.dice.one_in(4);
+            let kind = is_big.then(|| "big".to_owned());
+            made.push(NewAgent { id: format!("a{number}"), kind, reports_tokens });
+            let lies = !reports_tokens && self.dice.one_in(5);
+            let id = AgentId { id: format!("a{number}"), seed: [0; 32] };
+            let doing = Doing::Idle;
+            self.agents.push(Agent { id, is_big, reports: reports_tokens, lies, doing });
+        }
+        let (now, options) = (self.clock.now(), Arc::new(self.options.clone()));
+        let call = Call { now, actor: "admin".into(), options };
+        let work = move |tx: &mut dyn Transaction| -> Result<Vec<AgentId>, FleetError> {
+            let add = |agent: NewAgent| {
+                let token = agents::add(tx, &call, agent)?.token;
+                Ok(agents::of_token(tx, &token)?.unwrap())
             };
-            let token = self.fleet().add_agent("admin", agent).await.unwrap().token;
-            let id = self.fleet().agent(&token).await.unwrap().unwrap();
-            let lies = !reports && self.dice.one_in(5);
-            self.agents.push(Agent { id, is_big, reports, lies, doing: Doing::Idle });
+            made.into_iter().map(add).collect()
+        };
+        let ids = self.store.transact(Keep::ThroughKill, work).await.unwrap();
+        for (agent, id) in self.agents.iter_mut().zip(ids) {
+            agent.id = id;
         }
         self.seen.agents += count;
     }
