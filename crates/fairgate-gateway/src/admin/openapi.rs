@@ -103,7 +103,7 @@ fn complete(document: &mut Value) {
                 add_refusals(operation, &LEASE_REFUSALS, "DialectError");
                 continue;
             }
-            if method != "get" {
+            if method != "get" && !is_for_agents(operation) {
                 add_actor(operation);
             }
             let statuses = refusals(path, operation);
@@ -125,6 +125,13 @@ fn close_variants(document: &mut Value) {
 fn operation_id(method: &str, path: &str) -> String {
     let path = path.trim_start_matches("/api/v1").replace(['{', '}'], "");
     format!("{method}{}", path.replace(['/', '.'], "_"))
+}
+
+/// Whether agents do it, whose tokens say who they are.
+fn is_for_agents(operation: &Value) -> bool {
+    operation["security"]
+        .as_array()
+        .is_some_and(|security| security.contains(&json!({"agent": []})))
 }
 
 /// Whoever changes something may say who they are.

@@ -234,6 +234,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_call_of_an_agent_names_its_task() {
+        let mut request = json!({
+            "in_flight_us": 5, "waited_us": 0, "worker": "w", "pool": "p", "tenant": "t", "group": "g", "cost_tokens": 9,
+        });
+        for (field, value, told) in [
+            ("group", "g", ""),
+            ("project", "web", ", for project web"),
+            ("task", "web-1", ", for task web-1 of project web"),
+        ] {
+            request[field] = json!(value);
+            let found = json!({"state": "in_flight", "request": request});
+            let expected = format!("tenant t, in group g{told}; it is expected to use 9 tokens");
+            assert_eq!(lines(&found, &Value::Null)[1], expected);
+        }
+    }
+
+    #[test]
     fn the_first_line_says_what_a_person_wants_to_know() {
         let found = |ahead: Value| {
             json!({

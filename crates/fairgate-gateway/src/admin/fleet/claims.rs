@@ -31,7 +31,7 @@ const WAIT_S_MAX: u64 = 60;
 #[schema(as = ClaimRequest)]
 pub(in crate::admin) struct ClaimBody {
     /// How long to wait where there is no task now, in seconds.
-    #[schema(value_type = u64, minimum = 0, maximum = 60, default = 0)]
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 60, default = 0)]
     wait_s: Option<Whole>,
 }
 
