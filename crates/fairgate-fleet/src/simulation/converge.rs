@@ -15,7 +15,8 @@ use crate::testing::{World, asker, claim_of};
 struct Worker<'a> {
     agent: &'a str,
     claim: Claim,
-    /// What its task will have used in the end, and what of that it has not yet used.
+    /// What its task has used, and what it has yet to use.
+    used: u64,
     left: u64,
     /// Its call in flight.
     call: Option<(String, Flight)>,
@@ -44,11 +45,14 @@ pub(super) async fn case(seed: u64) {
     let mut free: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut working: Vec<Worker<'_>> = Vec::new();
     let mut requests = 0;
-    for _ in 0..15 {
+    // The largest real use of a task so far.
+    let mut most = 0;
+    for _ in 0..40 {
         let outcome = w.round(&free).await;
         for (agent, reply) in free.drain(..).zip(&outcome.replies) {
             let claim = claim_of(reply.as_ref()).expect("there is work for everybody").clone();
-            working.push(Worker { agent, claim, left: dice.within(1, largest), call: None });
+            let left = dice.within(1, largest);
+            working.push(Worker { agent, claim, used: 0, left, call: None });
         }
         // Calls begin and end in any order, until some of the tasks are done.
         let ends = dice.within(1, working.len() as u64);
@@ -62,8 +66,10 @@ pub(super) async fn case(seed: u64) {
                 };
                 settle(&w.store, &call, tokens).await;
                 working[place].left -= tokens;
+                working[place].used += tokens;
+                most = most.max(working[place].used);
                 *used.entry(working[place].claim.project.clone()).or_default() += tokens;
-                check(seed, &used, &weights, agents * largest);
+                check(seed, &used, &weights, agents * most);
             } else if working[place].left == 0 {
                 let done = working.swap_remove(place);
                 complete(&w.fleet(), &done).await;
