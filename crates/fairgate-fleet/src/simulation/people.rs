@@ -71,7 +71,7 @@ impl World {
             let kind = is_big.then(|| "big".to_owned());
             made.push(NewAgent { id: format!("a{number}"), kind, reports_tokens });
             let lies = !reports_tokens && self.dice.one_in(5);
-            let id = AgentId { id: format!("a{number}"), seed: [0; 32] };
+            let id = AgentId { id: format!("a{number}"), seed: [0; 32], token: None };
             let doing = Doing::Idle;
             self.agents.push(Agent { id, is_big, reports: reports_tokens, lies, doing });
         }

@@ -219,7 +219,7 @@ impl Dice {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = env::var("FAIRGATE_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or(u64::from(clock.subsec_nanos()));
-        println!("FAIRGATE_SEED={seed}");
+        eprintln!("FAIRGATE_SEED={seed}");
         Self(seed)
     }
 
