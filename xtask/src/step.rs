@@ -1,9 +1,10 @@
 //! Steps: commands with a name, run one after another until one fails.
 
-use std::fmt;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use std::{env, fmt};
 
 use crate::Refusal;
 
@@ -37,6 +38,7 @@ impl Step {
     fn run(&mut self, root: &Path) -> Outcome {
         println!("\n==> {}: {}", self.name, Shown(&self.command));
         let start = Instant::now();
+        about_this_package().for_each(|name| _ = self.command.env_remove(name));
         let status = self.command.current_dir(root).status();
         let took = start.elapsed();
         let fault = match status {
@@ -48,6 +50,16 @@ impl Step {
         println!("<== {}: {verdict}, {}", self.name, Seconds(took));
         Outcome { fault, took }
     }
+}
+
+/// The variables by which cargo told this program about its own package. Build scripts watch some of them (that of ring does):
+/// passed on, they would make every switch between `cargo` and `cargo xtask` build half of all crates again.
+fn about_this_package() -> impl Iterator<Item = OsString> {
+    env::vars_os().map(|(name, _)| name).filter(|name| is_about_a_package(&name.to_string_lossy()))
+}
+
+fn is_about_a_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 struct Outcome {
@@ -116,6 +128,8 @@ impl fmt::Display for Shown<'_> {
             let key = key.to_string_lossy();
             match value {
                 Some(value) => write!(f, "{key}={} ", value.to_string_lossy())?,
+                // A shell has none of these.
+                None if is_about_a_package(&key) => {}
                 None => write!(f, "env -u {key} ")?,
             }
         }
@@ -150,6 +164,13 @@ mod tests {
     #[test]
     fn steps_that_pass_pass() {
         assert_eq!(run_all(Path::new("."), vec![sh("one", "test $A = b").env("A", "b")]), Ok(()));
+    }
+
+    #[test]
+    fn a_step_is_not_told_about_this_package() {
+        assert!(about_this_package().count() > 1, "cargo runs this test");
+        let step = sh("one", "! env | grep -E '^CARGO_(PKG|MANIFEST)_'");
+        assert_eq!(run_all(Path::new("."), vec![step]), Ok(()));
     }
 
     #[test]

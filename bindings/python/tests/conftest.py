@@ -66,8 +66,8 @@ class Model:
 
 
 @contextlib.contextmanager
-def running_model(*options: str) -> Iterator[Model]:
-    """The gateway's simulated model, on a port of its own."""
+def running_model(*options: str, decode_us: int = 200) -> Iterator[Model]:
+    """The gateway's simulated model, on a port of its own. It takes this many microseconds for a token."""
     command = [
         built("fairgate-sim", "FAIRGATE_SIM_BINARY"),
         "--steering",
@@ -75,7 +75,7 @@ def running_model(*options: str) -> Iterator[Model]:
         "--slots=64",
         "--prefill-base-ms=1",
         "--prefill-us-per-token=0",
-        "--decode-us-per-token=200",
+        f"--decode-us-per-token={decode_us}",
         f"--output-tokens={Model.OUTPUT_TOKENS}",
         *options,
     ]

@@ -59,8 +59,9 @@ async def test_metrics_of_all_schedulers_are_served_and_shown() -> None:
         (await other).release()
         shown = await asyncio.to_thread(python, "-m", "fairgate", "top", url, "--count=2", "--interval=0.1")
         assert shown.returncode == 0 and "first        ada" in shown.stdout, shown.stderr
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             await asyncio.to_thread(urllib.request.urlopen, f"{url}/else")
+        refused.value.close()
     finally:
         server.close()
     gone = await asyncio.to_thread(python, "-m", "fairgate", "top", url, "--count=1")
