@@ -115,7 +115,7 @@ pub(crate) struct Notice<W> {
 }
 
 /// What the desk leaves to whoever called it.
-pub(crate) struct Errand<W> {
+pub(crate) struct FollowUp<W> {
     /// Somebody to wake.
     pub(crate) notice: Option<Notice<W>>,
     /// After how long [`Desk::tick`] is due.
@@ -539,14 +539,14 @@ impl<W> Desk<W> {
     }
 
     /// What is left to do for whoever called, with the desk unlocked; nothing where that is all.
-    pub(crate) fn next_errand(&mut self) -> Option<Errand<W>> {
+    pub(crate) fn next_follow_up(&mut self) -> Option<FollowUp<W>> {
         let notice = self.outbox.pop_front();
         let alarm = if notice.is_none() { self.next_alarm() } else { None };
         let is_all = notice.is_none()
             && alarm.is_none()
             && self.alerts.is_empty()
             && self.discarded.is_empty();
-        (!is_all).then(|| Errand {
+        (!is_all).then(|| FollowUp {
             notice,
             alarm,
             alerts: mem::take(&mut self.alerts),

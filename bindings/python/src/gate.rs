@@ -24,7 +24,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
 use crate::budget::{Period, Terms};
 use crate::deadlock;
-use crate::desk::{Alert, Answer, Ask, Decimal, Desk, Errand, Number, Rates};
+use crate::desk::{Alert, Answer, Ask, Decimal, Desk, FollowUp, Number, Rates};
 use crate::journal::Journal;
 use crate::owners::Owner;
 use crate::report;
@@ -419,16 +419,16 @@ impl Gate {
         py: Python<'_>,
         mut desk: MutexGuard<'a, Desk<Waiter>>,
     ) -> PyResult<()> {
-        while let Some(errand) = desk.next_errand() {
+        while let Some(follow_up) = desk.next_follow_up() {
             drop(desk);
-            self.run(py, errand)?;
+            self.run(py, follow_up)?;
             desk = self.desk()?;
         }
         Ok(())
     }
 
-    fn run(&self, py: Python<'_>, errand: Errand<Waiter>) -> PyResult<()> {
-        let Errand { notice, alarm, alerts, discarded } = errand;
+    fn run(&self, py: Python<'_>, follow_up: FollowUp<Waiter>) -> PyResult<()> {
+        let FollowUp { notice, alarm, alerts, discarded } = follow_up;
         drop(discarded);
         if let Some(notice) = notice
             && let Err(error) = notice.waiter.wake(py, &notice.news)
