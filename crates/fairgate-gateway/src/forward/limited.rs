@@ -12,6 +12,9 @@ use super::provider::pairs;
 use super::send::Sent;
 use crate::refusal::Refusal;
 
+/// The longest wait that is noted: quotas of a day are the longest that providers have, and one that states more is not believed.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A call of a task that came to nothing because of a provider's limit.
 pub(super) struct Limited {
     claim: TaskClaim,
@@ -23,7 +26,7 @@ impl Limited {
     pub(super) fn of(arrival: &Arrival, sent: &Result<Sent, Refusal>) -> Option<Self> {
         let claim = arrival.caller.claim.clone()?;
         let now = unix_now();
-        let wait = wait(sent, now)?;
+        let wait = wait(sent, now)?.min(WAIT_MAX);
         let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
         Some(Self { claim, until: UnixMicros(now.0.saturating_add(micros)) })
     }
